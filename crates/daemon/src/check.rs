@@ -25,7 +25,7 @@ use dendro_disk::{LogicalDisk, View};
 use dendro_fs::FsError;
 
 pub use self::kinds::{Kind, all_kinds};
-pub use self::names::{find as names_of, of_mended};
+pub use self::names::{find as names_of, of_mended, of_more};
 pub use self::versions::BEFORE_REPAIR;
 use self::versions::{kept_before_repairs, open_disk, versions};
 use crate::text;
@@ -46,6 +46,8 @@ pub struct CheckOptions {
 pub enum NotChecked {
     /// There is no volume that could be checked; the text says why.
     NoVolume(String),
+    /// There was no room for what the check keeps; the text says where.
+    NoRoom(String),
     /// It was broken off.
     Cancelled,
 }
@@ -171,7 +173,9 @@ impl Check<'_> {
         let versions = versions(&disk);
         trees.before_repairs = kept_before_repairs(&disk);
         let views: Vec<View> = versions.iter().map(|(_, view)| *view).collect();
-        let options = dendro_fs::CheckOptions::default().with_data(self.options.data);
+        let options = dendro_fs::CheckOptions::default()
+            .with_data(self.options.data)
+            .with_memory(self.options.memory_bytes / 4);
         let mut show = |at: &dendro_fs::Progress| {
             let name = versions.iter().find(|(_, view)| *view == at.view);
             let name = name.map(|(name, _)| text::printable(name)).unwrap_or_default();
@@ -188,9 +192,13 @@ impl Check<'_> {
                 trees.version_count = versions.len();
                 let in_heads = checked.found.iter().filter(|found| found.is_in_head);
                 trees.in_heads = in_heads.map(|found| found.finding.clone()).collect();
-                trees.findings = names::of_trees(&disk, &versions, checked);
+                let memory_bytes = self.options.memory_bytes / 4;
+                trees.findings = names::of_trees(&disk, &versions, checked, memory_bytes);
             }
             Err(FsError::Interrupted) => return Err(NotChecked::Cancelled),
+            Err(error @ FsError::Temporary(_)) => {
+                return Err(NotChecked::NoRoom(error.to_string()));
+            }
             Err(error) => trees.findings.push(kinds::of_engine(kinds::NOT_CHECKED, &error)),
         }
         if disk.read_only_reason().is_none() {

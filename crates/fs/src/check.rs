@@ -8,19 +8,22 @@
 //! | link counts | how many names each file has | [`relations`] |
 //! | orphans and counters | the orphan list | [`relations`] |
 //!
-//! One reading of the lists does the first two; the others follow from what [`table`] keeps of each
-//! file, 40 bytes. [`checker`] goes from version to version, and reads of each further one only the
-//! lists in which it may differ from the one before: versions share what they share on the disk.
-//! [`book`] keeps each finding once, with the versions that have it.
+//! One reading of the lists does the first two; the others follow from what is kept of each file
+//! ([`facts`]) in a [`table`], which needs no more memory than it is given ([`spill`]). [`checker`]
+//! goes from version to version, and reads of each further one only the lists in which it may
+//! differ from the one before: versions share what they share on the disk. [`book`] keeps each
+//! finding once, with the versions that have it.
 //!
 //! It uses only the disk's interface. Nothing may change during the check.
 
 mod book;
 mod checker;
+mod facts;
 mod finding;
 mod list;
 mod options;
 mod relations;
+mod spill;
 mod table;
 
 use std::collections::BTreeMap;
@@ -33,6 +36,7 @@ pub use finding::{Finding, FindingCode, Mending, NamedEntry, Severity};
 pub use options::{CheckOptions, Counts, Progress};
 
 use self::checker::Checker;
+pub(crate) use self::table::Table;
 use crate::error::Result;
 
 /// How many lists in which versions differ are asked for at a time.
@@ -53,8 +57,8 @@ pub struct Checked {
 /// should stand beside each other.
 ///
 /// # Errors
-/// Errors of the disk, except damage, which is a finding. [`FsError::Interrupted`] when `progress`
-/// breaks it off.
+/// Errors of the disk, except damage, which is a finding, and of a temporary file, which what does
+/// not fit in memory needs. [`FsError::Interrupted`] when `progress` breaks it off.
 ///
 /// [`FsError::Interrupted`]: crate::FsError::Interrupted
 pub fn check(

@@ -74,6 +74,11 @@ pub enum FsError {
     /// What was written and is not durable yet is lost: the disk accepts no more writes.
     #[error("what was written is not durable: {0}")]
     NotDurable(String),
+    /// A temporary file could not be written or read.
+    #[error(
+        "a temporary file in {0}; set TMPDIR to a directory with more room, or allow more memory"
+    )]
+    Temporary(String),
     /// An error of the logical disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -146,7 +151,7 @@ impl FsError {
             Self::NotSupported(_) => errno::EOPNOTSUPP,
             Self::Interrupted => errno::EINTR,
             Self::NoData => errno::ENXIO,
-            Self::Corrupted(_) | Self::NotDurable(_) => errno::EIO,
+            Self::Corrupted(_) | Self::NotDurable(_) | Self::Temporary(_) => errno::EIO,
             Self::Disk(error) => match error {
                 DiskError::NoSpace { .. } => errno::ENOSPC,
                 DiskError::ReadOnly(_) | DiskError::Failed(_) => errno::EROFS,

@@ -1,12 +1,14 @@
 //! The paths of files whose i-node numbers are known, for tools that report damage.
 //!
 //! It uses only the disk's interface, as the verifier does. Of the tree it keeps only which
-//! directory is in which. It skips what is damaged, since some paths are better than none.
+//! directory is in which, in the verifier's table; names are read again of those directories that
+//! are on paths. It skips what is damaged, since some paths are better than none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_disk::{Error as DiskError, Lid, LogicalDisk, View};
 
+use crate::check::Table;
 use crate::error::Result;
 use crate::layout::dirent;
 use crate::layout::format::{DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX};
@@ -22,17 +24,22 @@ const MAX_DEPTH: usize = 4096;
 /// A directory, and a name in it.
 type Entry = (Ino, Vec<u8>);
 
+/// The most paths of one file.
+const MAX_PATHS: usize = 1000;
+
 /// The paths of the `wanted` files in `view`, from its root. For each file that has a path these
-/// are all its paths, sorted.
+/// are its paths, sorted; of a file with more than 1,000 so many of them. What is kept about
+/// directories takes `memory_bytes` at most, and else a temporary file.
 ///
 /// # Errors
-/// Errors of the disk, except damage.
+/// Errors of the disk, except damage, and of the temporary file.
 pub fn paths_of(
     disk: &dyn LogicalDisk,
     view: View,
     wanted: &BTreeSet<Ino>,
+    memory_bytes: u64,
 ) -> Result<BTreeMap<Ino, Vec<Vec<u8>>>> {
-    let mut directories: BTreeMap<Ino, Entry> = BTreeMap::new();
+    let mut parents = Table::new(memory_bytes);
     let mut found: BTreeMap<Ino, Vec<Entry>> = BTreeMap::new();
     let mut from = Lid(0);
     loop {
@@ -43,12 +50,15 @@ pub fn paths_of(
             }
             let ino = Ino(list.0);
             each_entry(disk, view, ino, |entry| {
-                let named = || (ino, entry.name.to_vec());
-                if entry.kind == FileKind::Directory {
-                    directories.insert(entry.ino, named());
-                }
                 if wanted.contains(&entry.ino) {
-                    found.entry(entry.ino).or_default().push(named());
+                    let of_file = found.entry(entry.ino).or_default();
+                    if of_file.len() < MAX_PATHS {
+                        of_file.push((ino, entry.name.to_vec()));
+                    }
+                }
+                match entry.kind {
+                    FileKind::Directory => parents.change(entry.ino, |facts| facts.parent = ino.0),
+                    _ => Ok(()),
                 }
             })?;
         }
@@ -57,6 +67,8 @@ pub fn paths_of(
             None => break,
         }
     }
+    let in_directories = found.values().flatten().map(|(directory, _)| *directory);
+    let directories = named(disk, view, in_directories, &mut parents)?;
     let path = |(parent, name): Entry| path_below(&directories, parent, &name);
     let mut paths = BTreeMap::new();
     for (ino, entries) in found {
@@ -72,12 +84,43 @@ pub fn paths_of(
     Ok(paths)
 }
 
+/// The entries of `directories`, and of all directories on the way to the root.
+fn named(
+    disk: &dyn LogicalDisk,
+    view: View,
+    directories: impl Iterator<Item = Ino>,
+    parents: &mut Table,
+) -> Result<BTreeMap<Ino, Entry>> {
+    let mut children: BTreeMap<Ino, BTreeSet<Ino>> = BTreeMap::new();
+    for directory in directories {
+        let mut at = directory;
+        while at != Ino::ROOT {
+            let parent = Ino(parents.get(at)?.parent);
+            // Without a parent it is in no directory. Or somebody was here.
+            if parent == Ino(0) || !children.entry(parent).or_default().insert(at) {
+                break;
+            }
+            at = parent;
+        }
+    }
+    let mut named = BTreeMap::new();
+    for (parent, of_parent) in children {
+        each_entry(disk, view, parent, |entry| {
+            if entry.kind == FileKind::Directory && of_parent.contains(&entry.ino) {
+                named.insert(entry.ino, (parent, entry.name.to_vec()));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(named)
+}
+
 /// Calls `take` with the entries of a directory; with none if it is not a directory, or damaged.
 fn each_entry(
     disk: &dyn LogicalDisk,
     view: View,
     ino: Ino,
-    mut take: impl FnMut(&dirent::Entry<'_>),
+    mut take: impl FnMut(&dirent::Entry<'_>) -> Result<()>,
 ) -> Result<()> {
     let Some(record) = readable(disk.record(view, ino.lid(), HEAD_INDEX))?.flatten() else {
         return Ok(());
@@ -91,7 +134,7 @@ fn each_entry(
             return Ok(());
         };
         for (_, record) in &batch {
-            dirent::entries(record).map_while(Result::ok).for_each(|entry| take(&entry));
+            dirent::entries(record).map_while(Result::ok).try_for_each(|entry| take(&entry))?;
         }
         match batch.last().and_then(|(last, _)| last.checked_add(1)) {
             Some(next) => from = next,

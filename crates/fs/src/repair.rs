@@ -25,7 +25,9 @@ mod lost_found;
 mod tree;
 mod xattrs;
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
 
 use dendro_disk::{Aru, ListHints, LogicalDisk, View};
 
@@ -42,8 +44,13 @@ const MAX_TRIES: u32 = 3;
 /// The most looks of one repair.
 const MAX_ROUNDS: u32 = 10_000;
 
-/// How many findings of a kind one look takes in.
-const FINDINGS_AT_A_TIME: usize = 65_536;
+/// How many findings of a kind one look takes in: as many as fit in memory, within these bounds.
+/// Ten kinds of each would take an eighth of it.
+const FINDINGS_AT_A_TIME: std::ops::RangeInclusive<u64> = 256..=65_536;
+const BYTES_FOR_A_FINDING: u64 = 16_384;
+
+/// How many findings are listed that were mended, or could not be.
+const MAX_LISTED: usize = 1000;
 
 /// What a repair may do, and what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +62,8 @@ pub struct RepairOptions {
     pub data: bool,
     /// The time of changes.
     pub now: FileTime,
+    /// The memory for what is kept about files, and for what is mended at a time, about.
+    pub memory_bytes: u64,
     /// The key of names for a volume whose description is lost in all versions.
     pub hash_key: [u8; 16],
 }
@@ -62,12 +71,30 @@ pub struct RepairOptions {
 /// What a repair has done.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was mended.
+    /// What was mended: the first 1,000.
     pub mended: Vec<Finding>,
+    /// How many more there were of a kind.
+    pub more_mended: BTreeMap<FindingCode, usize>,
     /// What is still wrong.
     pub left: Vec<Finding>,
-    /// Why something is, where it is known: what could not be mended, and the error.
+    /// Why something is, where it is known: what could not be mended, and the error. Up to 1,000.
     pub failures: Vec<(Finding, FsError)>,
+}
+
+impl Repaired {
+    fn note_mended(&mut self, finding: &Finding) {
+        if self.mended.len() < MAX_LISTED {
+            self.mended.push(finding.clone());
+        } else {
+            *self.more_mended.entry(finding.code).or_default() += 1;
+        }
+    }
+
+    fn note_failure(&mut self, finding: &Finding, error: FsError) {
+        if self.failures.len() < MAX_LISTED {
+            self.failures.push((finding.clone(), error));
+        }
+    }
 }
 
 /// Whether a repair of a head with these findings would change anything.
@@ -94,15 +121,20 @@ pub fn repair(
     rest: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Repaired> {
     let mut repaired = Repaired::default();
-    let mut tries: HashMap<Finding, u32> = HashMap::new();
+    // By hashes of findings: all findings would take too much memory.
+    let hashes = RandomState::new();
+    let mut tries: HashMap<u64, u32> = HashMap::new();
+    let at_a_time = (options.memory_bytes / BYTES_FOR_A_FINDING)
+        .clamp(*FINDINGS_AT_A_TIME.start(), *FINDINGS_AT_A_TIME.end());
+    let check = CheckOptions::default()
+        .with_data(options.data)
+        .with_memory(options.memory_bytes)
+        .with_max_findings_of_a_code(at_a_time as usize);
     for _ in 0..MAX_ROUNDS {
-        let check = CheckOptions::default()
-            .with_data(options.data)
-            .with_max_findings_of_a_code(FINDINGS_AT_A_TIME);
         let findings = verify_with(disk, view, check)?;
         let may = |finding: &&Finding| {
             finding.code.mending() != Mending::Never
-                && tries.get(*finding).is_none_or(|&count| count < MAX_TRIES)
+                && tries.get(&hashes.hash_one(finding)).is_none_or(|&count| count < MAX_TRIES)
         };
         let first = findings.iter().filter(may).map(|finding| stage(finding.code)).min();
         let (Some(stage_now), true) = (first, can_repair(&findings, options.safe_only)) else {
@@ -112,7 +144,7 @@ pub fn repair(
         let now: Vec<&Finding> =
             findings.iter().filter(may).filter(|of| stage(of.code) == stage_now).collect();
         for finding in &now {
-            *tries.entry((*finding).clone()).or_default() += 1;
+            *tries.entry(hashes.hash_one(finding)).or_default() += 1;
         }
         let (bad_volume, others): (Vec<&Finding>, Vec<&Finding>) =
             now.into_iter().partition(|of| of.code == FindingCode::BadVolume);
@@ -121,11 +153,10 @@ pub fn repair(
             let head = Head::new(disk, view, hasher, options.now);
             mend(&head, &others, &mut repaired, rest)?;
         } else {
-            let bad_volume = bad_volume.into_iter().cloned();
             match make_volume(disk, view, versions, options) {
-                Ok(()) => repaired.mended.extend(bad_volume),
+                Ok(()) => bad_volume.iter().for_each(|of| repaired.note_mended(of)),
                 Err(error) if is_of_finding(&error) => {
-                    repaired.failures.extend(bad_volume.map(|of| (of, error.clone())));
+                    bad_volume.iter().for_each(|of| repaired.note_failure(of, error.clone()));
                     repaired.left = findings;
                     return Ok(repaired);
                 }
@@ -185,10 +216,10 @@ fn mend(
             _ => tree::mend_count(head, finding),
         };
         match mended {
-            Ok(()) => repaired.mended.push(finding.clone()),
+            Ok(()) => repaired.note_mended(finding),
             // Other files may still be mended.
             Err(error) if is_of_finding(&error) => {
-                repaired.failures.push((finding.clone(), error));
+                repaired.note_failure(finding, error);
             }
             Err(error) => return Err(error),
         }

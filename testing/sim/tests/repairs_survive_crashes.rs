@@ -28,6 +28,7 @@ const FIRST_FILE: Lid = Lid(4);
 const OPTIONS: RepairOptions = RepairOptions {
     safe_only: false,
     data: true,
+    memory_bytes: 1 << 20,
     now: FileTime { secs: 1_800_000_000, nanos: 0 },
     hash_key: [9; 16],
 };

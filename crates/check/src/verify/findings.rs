@@ -31,6 +31,11 @@ impl Findings {
         }
     }
 
+    /// Notes that there are `count` more of a kind of which as many as are listed were added.
+    pub(super) fn count_more(&mut self, kind: FindingKind, count: u64) {
+        *self.counts.entry(kind).or_default() += count;
+    }
+
     pub(super) fn finish(self) -> Vec<Finding> {
         let mut list = self.list;
         for &kind in FindingKind::ALL {

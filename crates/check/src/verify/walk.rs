@@ -25,6 +25,8 @@ struct Lists {
     reported: Option<u64>,
     /// Lists with entries, but without the entry that says that they exist.
     missing: Vec<u64>,
+    /// How many more there are than are listed.
+    more_missing: u64,
     /// Whether a collection of entries that no version sees is under way, which may have removed a
     /// part of a list.
     is_collecting: bool,
@@ -133,7 +135,11 @@ impl<'v> Walk<'v> {
             && self.lists.last != Some(list)
             && self.lists.reported.replace(list) != Some(list)
         {
-            self.lists.missing.push(list);
+            if self.lists.missing.len() < MAX_FINDINGS_OF_A_KIND as usize {
+                self.lists.missing.push(list);
+            } else {
+                self.lists.more_missing += 1;
+            }
         }
     }
 
@@ -238,8 +244,11 @@ impl<'v> Walk<'v> {
         for key in &self.invisible {
             findings.add_about(Some(key.list), FindingKind::Unseen, key.to_string());
         }
-        for list in self.lists.missing.iter().filter(|_| !self.lists.is_collecting) {
-            findings.add_about(Some(*list), FindingKind::NoSuchList, format!("list {list}"));
+        if !self.lists.is_collecting {
+            for list in &self.lists.missing {
+                findings.add_about(Some(*list), FindingKind::NoSuchList, format!("list {list}"));
+            }
+            findings.count_more(FindingKind::NoSuchList, self.lists.more_missing);
         }
         self.usage.insert_overrides(self.checkpoint);
         let layout = self.volume.layout();

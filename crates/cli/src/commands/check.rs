@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dendro_control::check::{CheckReport, CheckRequest};
-use dendro_daemon::check::{CheckOptions, NotChecked, of_mended};
+use dendro_daemon::check::{CheckOptions, NotChecked, of_mended, of_more};
 use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
@@ -52,12 +52,14 @@ pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
     let mut report = check(&source, args, &told)?;
     let is_repairable = if args.yes { report.repairable } else { report.repairable_safely };
     if (args.yes || args.preen) && !args.no_changes && is_repairable {
-        let wish = Wish { safe_only: !args.yes, data: args.data };
+        let memory_bytes = memory_bytes(args) / 4;
+        let wish = Wish { safe_only: !args.yes, data: args.data, memory_bytes };
         let repaired = repair::run(&source, wish, &told).map_err(not_done)?;
         repaired.failures.iter().for_each(output::message);
         let before = std::mem::replace(&mut report, check(&source, args, &told)?);
-        let mended = repaired.mended.into_iter();
-        report.findings.splice(0..0, mended.map(|of| of_mended(of, &before.findings)));
+        let mended = repaired.mended.into_iter().map(|of| of_mended(of, &before.findings));
+        let more = repaired.more_mended.into_iter().map(|(code, count)| of_more(code, count, true));
+        report.findings.splice(0..0, mended.chain(more).collect::<Vec<_>>());
     }
     drop(told);
     say(&report, args, quiet)
@@ -92,6 +94,10 @@ fn check_mounted(served: &Served, args: &CheckArgs, quiet: bool) -> Result<ExitC
     let report = client.check(request, |progress| told.tell(progress)).map_err(|why| fail(&why))?;
     drop(told);
     say(&report, args, quiet)
+}
+
+fn memory_bytes(args: &CheckArgs) -> u64 {
+    args.memory.unwrap_or_else(default_check_bytes)
 }
 
 fn not_done(failure: Failure) -> Failure {
@@ -141,7 +147,7 @@ fn check(source: &Path, args: &CheckArgs, told: &Told) -> Result<CheckReport, Fa
     let options = CheckOptions {
         source: source.display().to_string(),
         data: args.data,
-        memory_bytes: args.memory.unwrap_or_else(default_check_bytes),
+        memory_bytes: memory_bytes(args),
     };
     let checked = dendro_daemon::check::check(&device, &options, &mut |progress| {
         told.tell(&progress);
@@ -149,7 +155,7 @@ fn check(source: &Path, args: &CheckArgs, told: &Told) -> Result<CheckReport, Fa
     });
     checked.map_err(|why| {
         let why = match why {
-            NotChecked::NoVolume(why) => why,
+            NotChecked::NoVolume(why) | NotChecked::NoRoom(why) => why,
             NotChecked::Cancelled => "the check was cancelled".to_owned(),
         };
         not_done(Failure::new(format_args!("{}: {why}", source.display())))

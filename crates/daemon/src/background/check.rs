@@ -101,7 +101,7 @@ impl Daemon<'_> {
         }
         match checked {
             Ok(report) => Ok(CheckReport { mounted: true, ..report }),
-            Err(NotChecked::NoVolume(why)) => Err(Failed::Because(why)),
+            Err(NotChecked::NoVolume(why) | NotChecked::NoRoom(why)) => Err(Failed::Because(why)),
             Err(NotChecked::Cancelled) => Err(Failed::Because("it was cancelled".into())),
         }
     }

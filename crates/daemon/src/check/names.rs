@@ -7,7 +7,7 @@ use dendro_control::check::CheckFinding;
 use dendro_control::versions::path_text;
 use dendro_device::Device;
 use dendro_disk::{Versions, View};
-use dendro_fs::{Checked, Found, Ino, paths_of};
+use dendro_fs::{Checked, FindingCode, Found, Ino, paths_of};
 use dendro_logdisk::LogDisk;
 
 use super::kinds::Kind;
@@ -17,11 +17,13 @@ use super::versions::{open_disk, versions};
 /// over its directories.
 const MAX_VERSIONS_WALKED: usize = 16;
 
-/// The findings in trees, with the paths of the files and the names of the versions.
+/// The findings in trees, with the paths of the files and the names of the versions. What is kept
+/// about directories takes `memory_bytes` at most.
 pub(super) fn of_trees(
     disk: &LogDisk,
     names: &[(String, View)],
     checked: Checked,
+    memory_bytes: u64,
 ) -> Vec<CheckFinding> {
     let names: HashMap<View, &str> = names.iter().map(|(name, view)| (*view, &**name)).collect();
     let mut wanted: Vec<(View, BTreeSet<Ino>)> = Vec::new();
@@ -35,7 +37,7 @@ pub(super) fn of_trees(
     let mut paths = HashMap::new();
     for (view, files) in wanted.into_iter().take(MAX_VERSIONS_WALKED) {
         // If names cannot be read, numbers must do.
-        paths.insert(view, paths_of(disk, view, &files).unwrap_or_default());
+        paths.insert(view, paths_of(disk, view, &files, memory_bytes).unwrap_or_default());
     }
     let no_paths = BTreeMap::new();
     let mut findings: Vec<CheckFinding> = checked
@@ -56,11 +58,15 @@ pub(super) fn of_trees(
             }
         })
         .collect();
-    for (code, count) in checked.more {
-        let detail = format!("{count} more that are not listed");
-        findings.push(Kind::from(code).finding(detail));
-    }
+    findings.extend(checked.more.into_iter().map(|(code, count)| of_more(code, count, false)));
     findings
+}
+
+/// The finding that there are `count` more of a kind, which are not listed.
+#[must_use]
+pub fn of_more(code: FindingCode, count: usize, mended: bool) -> CheckFinding {
+    let detail = format!("{count} more that are not listed");
+    CheckFinding { mended, ..Kind::from(code).finding(detail) }
 }
 
 /// What was mended, with the paths that it had `before`.
@@ -128,7 +134,7 @@ pub fn find(
             break;
         }
         let version = if view == main { "" } else { &*version };
-        for (ino, paths) in paths_of(&disk, view, &wanted).unwrap_or_default() {
+        for (ino, paths) in paths_of(&disk, view, &wanted, memory_bytes / 4).unwrap_or_default() {
             wanted.remove(&ino);
             let texts = paths.iter().map(|path| format!("{version}{}", path_text(path)));
             names.insert(ino, texts.collect());

@@ -40,6 +40,37 @@ pub(super) enum Subject {
     Loops,
 }
 
+/// Findings about one subject: up to so many of a kind, and how many more there are.
+pub(super) struct Findings {
+    list: Vec<Finding>,
+    counts: BTreeMap<FindingCode, usize>,
+    more: BTreeMap<FindingCode, usize>,
+    max_of_a_code: usize,
+}
+
+impl Findings {
+    pub(super) const fn new(max_of_a_code: usize) -> Self {
+        Self { list: Vec::new(), counts: BTreeMap::new(), more: BTreeMap::new(), max_of_a_code }
+    }
+
+    pub(super) fn push(&mut self, finding: Finding) {
+        let count = self.counts.entry(finding.code).or_default();
+        if *count < self.max_of_a_code {
+            *count += 1;
+            self.list.push(finding);
+        } else {
+            *self.more.entry(finding.code).or_default() += 1;
+        }
+    }
+
+    pub(super) fn append(&mut self, other: Self) {
+        other.list.into_iter().for_each(|finding| self.push(finding));
+        for (code, count) in other.more {
+            *self.more.entry(code).or_default() += count;
+        }
+    }
+}
+
 /// All findings, and which of them the present version has.
 pub(super) struct Book {
     found: Vec<Found>,
@@ -61,15 +92,18 @@ impl Book {
     }
 
     /// Replaces the findings about `subject` in the present version.
-    pub(super) fn set(&mut self, subject: Subject, findings: Vec<Finding>) {
+    pub(super) fn set(&mut self, subject: Subject, findings: Findings) {
         self.present.remove(&subject);
         let mut numbers: Vec<usize> =
-            findings.into_iter().filter_map(|finding| self.number(finding)).collect();
+            findings.list.into_iter().filter_map(|finding| self.number(finding)).collect();
         // Several equal entries give equal findings.
         numbers.sort_unstable();
         numbers.dedup();
         if !numbers.is_empty() {
             self.present.insert(subject, numbers);
+        }
+        for (code, count) in findings.more {
+            *self.counts.entry(code).or_default() += count;
         }
     }
 

@@ -1,17 +1,20 @@
 //! The check of one version after another: of each further version only the lists are read in which
 //! it may differ from the one before.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use dendro_disk::{Lid, LogicalDisk, View};
 
-use super::book::{Book, Subject};
+use super::book::{Book, Findings, Subject};
+use super::facts::{
+    AFFECTED, AGAIN, DIRECTORY, Facts, LISTED, ON_PATH, REMOVED, SEEN, WAS_LISTED, WAS_REMOVED,
+    claim,
+};
 use super::finding::{Finding, FindingCode};
 use super::list::{BATCH_LEN, Reader, readable};
 use super::options::{CheckOptions, Counts, Progress};
 use super::relations::{self, EntriesFor};
-use super::table::{LISTED, REMOVED, Table, claim};
+use super::table::Table;
 use crate::error::{FsError, Result};
 use crate::layout::dirent::Entry;
 use crate::layout::format::{
@@ -25,8 +28,8 @@ use crate::types::{FileKind, Ino};
 /// Progress is told after so many lists.
 const LISTS_BETWEEN_REPORTS: u64 = 1024;
 
-/// The most files for which entries are read once more, to name them.
-const MAX_NAMED: usize = 65_536;
+/// The part of the memory that entries take which are read once more, to name them.
+const PART_FOR_ENTRIES: u64 = 4;
 
 /// A check under way.
 pub(super) struct Checker<'c> {
@@ -36,12 +39,8 @@ pub(super) struct Checker<'c> {
     /// The version that the facts are of; `None`: of none.
     at: Option<(View, NameHasher)>,
     table: Table,
-    orphans: BTreeMap<Ino, u8>,
     book: Book,
     counts: Counts,
-    /// Files about which something changed since relations were checked last, but in the first
-    /// version, of which all are checked.
-    affected: BTreeSet<Ino>,
 }
 
 impl<'c> Checker<'c> {
@@ -55,11 +54,9 @@ impl<'c> Checker<'c> {
             options,
             progress,
             at: None,
-            table: Table::default(),
-            orphans: BTreeMap::new(),
+            table: new_table(options),
             book: Book::new(options.max_findings_of_a_code),
             counts: Counts::default(),
-            affected: BTreeSet::new(),
         }
     }
 
@@ -82,35 +79,31 @@ impl<'c> Checker<'c> {
             }
             Err(error) => return Err(error),
         };
-        let is_first = match self.at {
+        let reader = self.reader(view, hasher);
+        match self.at {
             // Another key moves every name to another record.
             Some((last, known)) if known.dir_index(b"a") == hasher.dir_index(b"a") => {
-                self.advance(last, Reader { view, ..self.reader(hasher) }, changed)?;
-                false
+                self.advance(last, reader, changed)?;
             }
             _ => {
                 self.forget();
-                self.start(&Reader { view, ..self.reader(hasher) })?;
-                true
+                self.start(&reader)?;
             }
-        };
+        }
         self.at = Some((view, hasher));
-        self.check_relations(&Reader { view, ..self.reader(hasher) }, is_first)?;
-        self.counts.memory_bytes = self.counts.memory_bytes.max(self.table.memory_bytes());
-        self.counts.file_count = self.counts.file_count.max(self.table.len() as u64);
+        self.check_relations(&reader)?;
         self.book.close(view);
         Ok(())
     }
 
-    fn reader(&self, hasher: NameHasher) -> Reader<'c> {
-        Reader { disk: self.disk, view: View::HEAD, hasher, data: self.options.data }
+    fn reader(&self, view: View, hasher: NameHasher) -> Reader<'c> {
+        let CheckOptions { data, max_findings_of_a_code, .. } = self.options;
+        Reader { disk: self.disk, view, hasher, data, max_findings_of_a_code }
     }
 
     fn forget(&mut self) {
         self.at = None;
-        self.table = Table::default();
-        self.orphans.clear();
-        self.affected.clear();
+        self.table = new_table(self.options);
         self.book.clear();
     }
 
@@ -123,9 +116,20 @@ impl<'c> Checker<'c> {
         self.forget();
         let code = FindingCode::BadVolume;
         let finding = Finding::new(code, Ino(VOLUME_LIST.0), damage.unwrap_or_default());
-        self.book.set(Subject::Volume, vec![finding]);
+        self.set(Subject::Volume, [finding]);
         self.book.close(view);
         Ok(())
+    }
+
+    /// Replaces the findings about `subject`.
+    fn set(&mut self, subject: Subject, findings: impl IntoIterator<Item = Finding>) {
+        let mut of_subject = self.no_findings();
+        findings.into_iter().for_each(|finding| of_subject.push(finding));
+        self.book.set(subject, of_subject);
+    }
+
+    const fn no_findings(&self) -> Findings {
+        Findings::new(self.options.max_findings_of_a_code)
     }
 
     /// Reads all lists.
@@ -137,7 +141,7 @@ impl<'c> Checker<'c> {
                 Ok(batch) => batch,
                 Err(why) => {
                     let finding = Finding::new(FindingCode::UnreadableList, Ino(from.0), why);
-                    self.book.set(Subject::Volume, vec![finding]);
+                    self.set(Subject::Volume, [finding]);
                     return Ok(());
                 }
             };
@@ -151,7 +155,7 @@ impl<'c> Checker<'c> {
                 None => break,
             }
         }
-        if !self.table.get(Ino::ROOT).is_there() {
+        if !self.table.get(Ino::ROOT)?.is_there() {
             self.note_absence(Ino::ROOT);
         }
         Ok(())
@@ -166,14 +170,12 @@ impl<'c> Checker<'c> {
     ) -> Result<()> {
         let before = Reader { view: last, ..reader };
         let mut from = Lid(0);
-        let mut again = BTreeSet::new();
         loop {
             let lists = changed(last, from)?;
             for &list in &lists {
                 if list == ORPHAN_LIST {
-                    again = self.read_orphans(&reader)?;
+                    self.read_orphans(&reader)?;
                 } else if is_file(list) {
-                    again.remove(&Ino(list.0));
                     self.read_again(&before, &reader, Ino(list.0))?;
                 }
             }
@@ -182,8 +184,8 @@ impl<'c> Checker<'c> {
                 None => break,
             }
         }
-        for ino in again {
-            self.read_again(&before, &reader, ino)?;
+        while let Some(facts) = self.table.next(Ino(0), AGAIN)? {
+            self.read_again(&before, &reader, facts.ino())?;
         }
         Ok(())
     }
@@ -191,6 +193,7 @@ impl<'c> Checker<'c> {
     /// Replaces what the list of `ino` said in the version of `before` by what it says now.
     fn read_again(&mut self, before: &Reader<'_>, now: &Reader<'_>, ino: Ino) -> Result<()> {
         self.drop_list(before, ino)?;
+        self.table.change(ino, |facts| facts.flags &= !AGAIN)?;
         match readable(self.disk.hints(now.view, ino.lid()))? {
             Ok(None) => self.note_absence(ino),
             _ => self.read_list(now, ino)?,
@@ -202,14 +205,44 @@ impl<'c> Checker<'c> {
     fn note_absence(&mut self, ino: Ino) {
         if ino == Ino::ROOT {
             let finding = Finding::new(FindingCode::BadInode, ino, "there is no root directory");
-            self.book.set(Subject::List(ino), vec![finding]);
+            self.set(Subject::List(ino), [finding]);
         }
     }
 
-    /// Reads the orphan list. Returns the files about which it now says something else.
-    fn read_orphans(&mut self, reader: &Reader<'_>) -> Result<BTreeSet<Ino>> {
-        let mut orphans = BTreeMap::new();
-        let mut findings = Vec::new();
+    /// Reads the orphan list. Files about which it now says something else are to be read again.
+    fn read_orphans(&mut self, reader: &Reader<'_>) -> Result<()> {
+        let mut next = self.table.next(Ino(0), REMOVED | LISTED)?;
+        while let Some(facts) = next {
+            self.table.change(facts.ino(), |facts| {
+                let was_removed = if facts.has(REMOVED) { WAS_REMOVED } else { 0 };
+                let was_listed = if facts.has(LISTED) { WAS_LISTED } else { 0 };
+                facts.flags = facts.flags & !(REMOVED | LISTED) | was_removed | was_listed;
+            })?;
+            next = self.next_file(facts.ino(), REMOVED | LISTED)?;
+        }
+        let mut findings = self.no_findings();
+        self.take_orphans(reader, &mut findings)?;
+        if readable(self.disk.hints(reader.view, ORPHAN_LIST))? == Ok(None) {
+            let ino = Ino(ORPHAN_LIST.0);
+            findings.push(Finding::new(FindingCode::BadVolume, ino, "there is no list of orphans"));
+        }
+        self.book.set(Subject::Orphans, findings);
+        let any = REMOVED | LISTED | WAS_REMOVED | WAS_LISTED;
+        let mut next = self.table.next(Ino(0), any)?;
+        while let Some(facts) = next {
+            let is_same = facts.has(REMOVED) == facts.has(WAS_REMOVED)
+                && facts.has(LISTED) == facts.has(WAS_LISTED);
+            self.table.change(facts.ino(), |facts| {
+                facts.flags &= !(WAS_REMOVED | WAS_LISTED);
+                facts.flags |= if is_same { 0 } else { AFFECTED | AGAIN };
+            })?;
+            next = self.next_file(facts.ino(), any)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what the orphan list says.
+    fn take_orphans(&mut self, reader: &Reader<'_>, findings: &mut Findings) -> Result<()> {
         let mut from = 0;
         loop {
             let answer = self.disk.records(reader.view, ORPHAN_LIST, from, BATCH_LEN);
@@ -218,7 +251,7 @@ impl<'c> Checker<'c> {
                 Err(why) => {
                     let ino = Ino(ORPHAN_LIST.0);
                     findings.push(Finding::new(FindingCode::UnreadableList, ino, why));
-                    break;
+                    return Ok(());
                 }
             };
             for (index, record) in &batch {
@@ -226,59 +259,45 @@ impl<'c> Checker<'c> {
                     Ok((head, _)) if head.version == RECORD_VERSION => Some(head.kind),
                     _ => None,
                 };
-                match kind {
-                    Some(kind @ (ORPHAN_REMOVE | ORPHAN_TRUNCATE)) => {
-                        orphans.insert(Ino(*index), kind);
-                    }
+                let flag = match kind {
+                    Some(ORPHAN_REMOVE) => REMOVED,
+                    Some(ORPHAN_TRUNCATE) => LISTED,
                     _ => {
                         let detail = "its entry on the orphan list is malformed";
                         let finding = Finding::new(FindingCode::BadOrphan, Ino(*index), detail);
                         findings.push(finding);
+                        continue;
                     }
-                }
+                };
+                self.table.change(Ino(*index), |facts| facts.flags |= flag)?;
             }
             match batch.last().and_then(|(last, _)| last.checked_add(1)) {
                 Some(next) if batch.len() == BATCH_LEN => from = next,
-                _ => break,
+                _ => return Ok(()),
             }
         }
-        if readable(self.disk.hints(reader.view, ORPHAN_LIST))? == Ok(None) {
-            let ino = Ino(ORPHAN_LIST.0);
-            findings.push(Finding::new(FindingCode::BadVolume, ino, "there is no list of orphans"));
+    }
+
+    /// The next file behind `ino` that has one of `flags`.
+    fn next_file(&mut self, ino: Ino, flags: u16) -> Result<Option<Facts>> {
+        match ino.0.checked_add(1) {
+            Some(from) => self.table.next(Ino(from), flags),
+            None => Ok(None),
         }
-        self.book.set(Subject::Orphans, findings);
-        let both = self.orphans.keys().chain(orphans.keys());
-        let changed: BTreeSet<Ino> =
-            both.filter(|ino| self.orphans.get(ino) != orphans.get(ino)).copied().collect();
-        for &ino in &changed {
-            self.table.change(ino, |facts| {
-                facts.flags &= !(REMOVED | LISTED);
-                facts.flags |= match orphans.get(&ino) {
-                    None => 0,
-                    Some(&ORPHAN_REMOVE) => REMOVED,
-                    Some(_) => LISTED,
-                };
-            });
-        }
-        self.affected.extend(&changed);
-        self.orphans = orphans;
-        Ok(changed)
     }
 
     /// Takes away what the list of `ino` said in the version of `before`.
     fn drop_list(&mut self, before: &Reader<'_>, ino: Ino) -> Result<()> {
-        self.affected.insert(ino);
-        self.book.set(Subject::List(ino), Vec::new());
-        if self.table.get(ino).is_directory() {
+        self.set(Subject::List(ino), []);
+        if self.table.get(ino)?.is_directory() {
             self.count_list(before.view)?;
-            let (table, affected) = (&mut self.table, &mut self.affected);
-            before.each_entry(ino, |entry| {
-                affected.insert(entry.ino);
-                count_entry(table, ino, entry, false);
-            })?;
+            let table = &mut self.table;
+            before.each_entry(ino, |entry| count_entry(table, ino, entry, false))?;
         }
-        self.table.change(ino, |facts| facts.set_gone());
-        Ok(())
+        self.table.change(ino, |facts| {
+            facts.set_gone();
+            facts.flags |= AFFECTED;
+        })
     }
 
     /// Counts a list that is read next, and tells the progress.
@@ -297,59 +316,72 @@ impl<'c> Checker<'c> {
     /// Reads the list of `ino`.
     fn read_list(&mut self, reader: &Reader<'_>, ino: Ino) -> Result<()> {
         self.count_list(reader.view)?;
-        let orphan = self.orphans.get(&ino).copied();
-        let (table, affected, counts) = (&mut self.table, &mut self.affected, &mut self.counts);
-        let is_first = self.at.is_none();
-        let scanned = reader.scan(ino, orphan, |entry| {
+        let is_removed = self.table.get(ino)?.has(REMOVED);
+        let (table, counts) = (&mut self.table, &mut self.counts);
+        let scanned = reader.scan(ino, is_removed, |entry| {
             counts.entry_count += 1;
-            if !is_first {
-                affected.insert(entry.ino);
-            }
-            count_entry(table, ino, entry, true);
+            count_entry(table, ino, entry, true)
         })?;
-        self.table.change(ino, |facts| match &scanned.inode {
-            Some(inode) => facts.set_inode(inode),
-            None => facts.set_bad(scanned.is_directory),
-        });
+        self.table.change(ino, |facts| {
+            match &scanned.inode {
+                Some(inode) => facts.set_inode(inode),
+                None => facts.set_bad(scanned.is_directory),
+            }
+            facts.flags |= AFFECTED;
+        })?;
         self.book.set(Subject::List(ino), scanned.findings);
         Ok(())
     }
 
     /// Checks the relations of the files about which something changed.
-    fn check_relations(&mut self, reader: &Reader<'_>, is_first: bool) -> Result<()> {
-        let affected: Vec<Ino> = match is_first {
-            true => self.table.iter().map(|(ino, _)| ino).collect(),
-            false => self.affected.iter().copied().collect(),
-        };
-        self.affected.clear();
-        let table = &self.table;
-        let needed =
-            affected.iter().filter(|ino| relations::needs_entries(**ino, &table.get(**ino)));
-        // If there are more, those are named when these have been mended.
-        let mut entries = EntriesFor::new(needed.copied().take(MAX_NAMED));
-        if !entries.is_empty() {
-            let mut next = self.table.next_directory(Ino(0));
-            while let Some(directory) = next {
-                self.count_list(reader.view)?;
-                reader.each_entry(directory, |entry| entries.take(directory, entry))?;
-                next = self.table.next_directory(Ino(directory.0 + 1));
-            }
+    fn check_relations(&mut self, reader: &Reader<'_>) -> Result<()> {
+        let entries = self.read_entries_to_name(reader)?;
+        let mut next = self.table.next(Ino(0), AFFECTED)?;
+        while let Some(facts) = next {
+            self.set(Subject::Relations(facts.ino()), relations::check(&facts, &entries));
+            next = self.next_file(facts.ino(), AFFECTED)?;
         }
-        let (table, book) = (&self.table, &mut self.book);
-        for &ino in &affected {
-            let findings = relations::check(ino, &table.get(ino), &entries);
-            book.set(Subject::Relations(ino), findings);
-        }
-        let is_directory = |ino: &Ino| table.get(*ino).is_directory();
-        if book.has(Subject::Loops) {
-            let all = table.iter().filter(|(_, facts)| facts.is_directory());
-            book.set(Subject::Loops, relations::loops(table, all.map(|(ino, _)| ino)));
-        } else {
-            let changed = affected.iter().copied().filter(is_directory);
-            book.set(Subject::Loops, relations::loops(table, changed));
-        }
+        let is_from_all = self.book.has(Subject::Loops);
+        let mut loops = self.no_findings();
+        let from = if is_from_all { DIRECTORY } else { AFFECTED };
+        relations::loops(&mut self.table, from, &mut loops)?;
+        self.book.set(Subject::Loops, loops);
+        self.counts.memory_bytes = self.counts.memory_bytes.max(self.table.memory_bytes());
+        self.table.clear_flags(AFFECTED | AGAIN | SEEN | ON_PATH)?;
+        self.counts.file_count = self.counts.file_count.max(self.table.len() as u64);
         Ok(())
     }
+
+    /// Reads the entries that are needed to say what is wrong. If they are more than fit in memory,
+    /// the others are named when these have been mended.
+    fn read_entries_to_name(&mut self, reader: &Reader<'_>) -> Result<EntriesFor> {
+        let mut entries = EntriesFor::new(self.options.memory_bytes / PART_FOR_ENTRIES);
+        let mut next = self.table.next(Ino(0), AFFECTED)?;
+        while let Some(facts) = next {
+            if relations::needs_entries(&facts) && !entries.want(facts.ino()) {
+                break;
+            }
+            next = self.next_file(facts.ino(), AFFECTED)?;
+        }
+        if entries.is_empty() {
+            return Ok(entries);
+        }
+        let mut next = self.table.next(Ino(0), DIRECTORY)?;
+        while let Some(facts) = next {
+            let directory = facts.ino();
+            self.count_list(reader.view)?;
+            reader.each_entry(directory, |entry| {
+                entries.take(directory, entry);
+                Ok(())
+            })?;
+            next = self.next_file(directory, DIRECTORY)?;
+        }
+        Ok(entries)
+    }
+}
+
+fn new_table(options: CheckOptions) -> Table {
+    Table::new(options.memory_bytes - options.memory_bytes / PART_FOR_ENTRIES)
 }
 
 /// Whether the list is that of a file.
@@ -358,19 +390,21 @@ fn is_file(list: Lid) -> bool {
 }
 
 /// Counts an entry of `directory`, or takes it away again.
-fn count_entry(table: &mut Table, directory: Ino, entry: &Entry<'_>, is_added: bool) {
+fn count_entry(table: &mut Table, directory: Ino, entry: &Entry<'_>, is_added: bool) -> Result<()> {
     let step = |number: &mut u32| {
         *number = if is_added { number.wrapping_add(1) } else { number.wrapping_sub(1) };
     };
     let claim = claim(entry.kind, directory);
     table.change(entry.ino, |facts| {
+        facts.flags |= AFFECTED;
         step(&mut facts.names);
         facts.claims = match is_added {
             true => facts.claims.wrapping_add(claim),
             false => facts.claims.wrapping_sub(claim),
         };
-    });
+    })?;
     if entry.kind == FileKind::Directory {
-        table.change(directory, |facts| step(&mut facts.subdirs));
+        table.change(directory, |facts| step(&mut facts.subdirs))?;
     }
+    Ok(())
 }

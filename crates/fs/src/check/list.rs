@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_disk::{Error as DiskError, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
 
+use super::book::Findings;
 use super::finding::{Finding, FindingCode};
 use crate::error::{FsError, Result};
 use crate::layout::dirent::{self, Entry};
-use crate::layout::format::{
-    DIR_BASE, HEAD_INDEX, ORPHAN_REMOVE, XATTR_BASE, XATTR_END, XATTR_PART_LEN,
-};
+use crate::layout::format::{DIR_BASE, HEAD_INDEX, XATTR_BASE, XATTR_END, XATTR_PART_LEN};
 use crate::layout::inode::{Inode, InodeState};
 use crate::layout::names::{self, NameHasher};
 use crate::layout::xattr_records::{self, SLOT_AND_PART};
@@ -29,6 +28,8 @@ pub(super) struct Reader<'d> {
     pub(super) hasher: NameHasher,
     /// Whether the pages in which files end are read.
     pub(super) data: bool,
+    /// How many findings of a kind are kept of a list; the others are counted.
+    pub(super) max_findings_of_a_code: usize,
 }
 
 /// What a list holds.
@@ -37,7 +38,7 @@ pub(super) struct Scanned {
     pub(super) inode: Option<Inode>,
     /// Whether its entries count: it is a directory, or would be one if it had an i-node.
     pub(super) is_directory: bool,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings,
 }
 
 /// The result, or `None` if the data are damaged, with the reason.
@@ -51,15 +52,15 @@ pub(super) fn readable<T>(
 }
 
 impl Reader<'_> {
-    /// Checks the list of `ino`, which is on the orphan list as `orphan` says. If it is a
-    /// directory, calls `take` with each of its entries.
+    /// Checks the list of `ino`, which is to be removed or not. If it is a directory, calls `take`
+    /// with each of its entries.
     pub(super) fn scan(
         &self,
         ino: Ino,
-        orphan: Option<u8>,
-        mut take: impl FnMut(&Entry<'_>),
+        is_removed: bool,
+        mut take: impl FnMut(&Entry<'_>) -> Result<()>,
     ) -> Result<Scanned> {
-        let mut scan = Scan::new(ino, self.hasher);
+        let mut scan = Scan::new(ino, self);
         let mut from = 0;
         loop {
             let batch = match readable(self.disk.records(self.view, ino.lid(), from, BATCH_LEN))? {
@@ -70,7 +71,7 @@ impl Reader<'_> {
                 }
             };
             for (index, record) in &batch {
-                scan.record(*index, record, &mut take);
+                scan.record(*index, record, &mut take)?;
             }
             match batch.last().and_then(|(last, _)| last.checked_add(1)) {
                 Some(next) if batch.len() == BATCH_LEN => from = next,
@@ -80,7 +81,7 @@ impl Reader<'_> {
         let mut scanned = scan.finish();
         if let Some(inode) = &scanned.inode
             // A file that is to be removed may be freed in part.
-            && orphan != Some(ORPHAN_REMOVE)
+            && !is_removed
         {
             self.check_pages(ino, inode, &mut scanned.findings)?;
         }
@@ -88,13 +89,17 @@ impl Reader<'_> {
     }
 
     /// Calls `take` with the entries that [`Self::scan`] gives for a directory.
-    pub(super) fn each_entry(&self, ino: Ino, mut take: impl FnMut(&Entry<'_>)) -> Result<()> {
+    pub(super) fn each_entry(
+        &self,
+        ino: Ino,
+        mut take: impl FnMut(&Entry<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut from = DIR_BASE;
         loop {
             let answer = self.disk.records(self.view, ino.lid(), from, BATCH_LEN);
             let Ok(batch) = readable(answer)? else { return Ok(()) };
             for (_, record) in &batch {
-                dirent::entries(record).map_while(Result::ok).for_each(|entry| take(&entry));
+                dirent::entries(record).map_while(Result::ok).try_for_each(|entry| take(&entry))?;
             }
             match batch.last().and_then(|(last, _)| last.checked_add(1)) {
                 Some(next) if batch.len() == BATCH_LEN => from = next,
@@ -103,7 +108,7 @@ impl Reader<'_> {
         }
     }
 
-    fn check_pages(&self, ino: Ino, inode: &Inode, findings: &mut Vec<Finding>) -> Result<()> {
+    fn check_pages(&self, ino: Ino, inode: &Inode, findings: &mut Findings) -> Result<()> {
         let lid = ino.lid();
         let mut find = |code, detail: String| findings.push(Finding::new(code, ino, detail));
         macro_rules! read {
@@ -170,7 +175,7 @@ impl Reader<'_> {
         ino: Ino,
         page: u64,
         from: usize,
-        findings: &mut Vec<Finding>,
+        findings: &mut Findings,
     ) -> Result<bool> {
         let mut bytes = vec![0; PAGE_SIZE];
         let read = self.disk.read_pages(self.view, ino.lid(), page, &mut bytes);
@@ -198,26 +203,27 @@ struct Scan {
     first_stray: u64,
     entries: u64,
     entries_len: u64,
-    findings: Vec<Finding>,
+    findings: Findings,
     /// Findings about entries, which count only in a directory.
-    of_entries: Vec<Finding>,
+    of_entries: Findings,
     /// All records could be read.
     is_whole: bool,
 }
 
 impl Scan {
-    fn new(ino: Ino, hasher: NameHasher) -> Self {
+    fn new(ino: Ino, reader: &Reader<'_>) -> Self {
+        let max = reader.max_findings_of_a_code;
         Self {
             ino,
-            hasher,
+            hasher: reader.hasher,
             head: None,
             xattrs: Xattrs::default(),
             strays: 0,
             first_stray: 0,
             entries: 0,
             entries_len: 0,
-            findings: Vec::new(),
-            of_entries: Vec::new(),
+            findings: Findings::new(max),
+            of_entries: Findings::new(max),
             is_whole: true,
         }
     }
@@ -227,7 +233,12 @@ impl Scan {
         self.findings.push(Finding::new(code, self.ino, detail));
     }
 
-    fn record(&mut self, index: u64, record: &[u8], take: &mut impl FnMut(&Entry<'_>)) {
+    fn record(
+        &mut self,
+        index: u64,
+        record: &[u8],
+        take: &mut impl FnMut(&Entry<'_>) -> Result<()>,
+    ) -> Result<()> {
         match index {
             HEAD_INDEX => self.head = Some(Inode::decode(self.ino, record)),
             XATTR_BASE..XATTR_END => {
@@ -236,9 +247,10 @@ impl Scan {
                     self.find(code, detail);
                 }
             }
-            DIR_BASE.. if self.may_have_entries() => self.directory_record(index, record, take),
+            DIR_BASE.. if self.may_have_entries() => self.directory_record(index, record, take)?,
             _ => self.stray(index),
         }
+        Ok(())
     }
 
     fn stray(&mut self, index: u64) {
@@ -253,7 +265,12 @@ impl Scan {
         }
     }
 
-    fn directory_record(&mut self, index: u64, record: &[u8], take: &mut impl FnMut(&Entry<'_>)) {
+    fn directory_record(
+        &mut self,
+        index: u64,
+        record: &[u8],
+        take: &mut impl FnMut(&Entry<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut seen = BTreeSet::new();
         let mut last_slot = None;
         let ino = self.ino;
@@ -283,8 +300,9 @@ impl Scan {
             last_slot = Some(entry.slot);
             self.entries_len += dirent::entry_len(entry.name) as u64;
             self.entries += 1;
-            take(&entry);
+            take(&entry)?;
         }
+        Ok(())
     }
 
     fn finish(mut self) -> Scanned {
@@ -315,27 +333,30 @@ impl Scan {
             Some(inode) => inode.kind == FileKind::Directory,
             None => self.entries > 0 || self.ino == Ino::ROOT,
         };
+        let accounted = inode.as_ref().filter(|_| self.is_whole);
+        let of_accounts = accounted.map(|inode| self.accounts(inode)).unwrap_or_default();
         if is_directory {
-            self.findings.append(&mut self.of_entries);
+            self.findings.append(self.of_entries);
         }
-        if let Some(inode) = inode.as_ref().filter(|_| self.is_whole) {
-            self.check_accounts(inode);
-        }
+        of_accounts.into_iter().for_each(|finding| self.findings.push(finding));
         Scanned { inode, is_directory, findings: self.findings }
     }
 
-    fn check_accounts(&mut self, inode: &Inode) {
+    /// What is wrong in the i-node's accounts.
+    fn accounts(&self, inode: &Inode) -> Vec<Finding> {
+        let mut findings = Vec::new();
         let has = (self.xattrs.names_len, self.xattrs.has_capability);
         let says = (u64::from(inode.xattr_names_len), inode.state.contains(InodeState::CAPABILITY));
         if has != says {
             let detail = format!("attributes: {has:?}, and it says {says:?}");
-            self.find(FindingCode::WrongXattrAccount, detail);
+            findings.push(Finding::new(FindingCode::WrongXattrAccount, self.ino, detail));
         }
         if inode.kind == FileKind::Directory && inode.size != self.entries_len {
             let (len, size) = (self.entries_len, inode.size);
             let detail = format!("its entries take {len}, and it says {size}");
-            self.find(FindingCode::WrongDirectorySize, detail);
+            findings.push(Finding::new(FindingCode::WrongDirectorySize, self.ino, detail));
         }
+        findings
     }
 }
 

@@ -2,11 +2,15 @@
 
 use dendro_disk::View;
 
+/// The memory for what is kept about files, unless the caller says it: enough for a million.
+const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
+
 /// What a check looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
     pub(super) data: bool,
     pub(super) max_findings_of_a_code: usize,
+    pub(super) memory_bytes: u64,
     /// The bits of names' hashes that count; all but in tests that need collisions.
     pub(super) hash_mask: u64,
 }
@@ -24,6 +28,12 @@ impl CheckOptions {
         Self { max_findings_of_a_code, ..self }
     }
 
+    /// The memory for what is kept about files. What does not fit goes to a temporary file.
+    #[must_use]
+    pub const fn with_memory(self, memory_bytes: u64) -> Self {
+        Self { memory_bytes, ..self }
+    }
+
     #[cfg(test)]
     pub(crate) const fn with_hash_mask(self, hash_mask: u64) -> Self {
         Self { hash_mask, ..self }
@@ -32,7 +42,12 @@ impl CheckOptions {
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { data: true, max_findings_of_a_code: 100, hash_mask: u64::MAX }
+        Self {
+            data: true,
+            max_findings_of_a_code: 100,
+            memory_bytes: DEFAULT_MEMORY_BYTES,
+            hash_mask: u64::MAX,
+        }
     }
 }
 

@@ -1,46 +1,74 @@
 //! What files say of each other: names, types, parents, link counts, orphans, loops.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::book::Findings;
+use super::facts::{BAD, Facts, LISTED, ON_PATH, REMOVED, SEEN, TRUNCATING};
 use super::finding::{Finding, FindingCode};
-use super::table::{BAD, Facts, LISTED, REMOVED, TRUNCATING, Table};
+use super::table::Table;
+use crate::error::Result;
 use crate::layout::dirent::Entry;
 use crate::types::{FileKind, Ino};
 
 /// The most entries for one file that findings name.
 const MAX_ENTRIES_NAMED: usize = 100;
 
-/// The entries for some files: directory, name and type of each.
-#[derive(Default)]
-pub(super) struct EntriesFor(BTreeMap<Ino, Vec<(Ino, Vec<u8>, FileKind)>>);
+/// About what an entry takes in memory beside its name, and a file for which entries are read.
+const ENTRY_BYTES: u64 = 96;
+
+/// An entry: the directory, the name and the type.
+type Named = (Ino, Box<[u8]>, FileKind);
+
+/// The entries for some files: directory, name and type of each. There are as many as fit in
+/// memory.
+pub(super) struct EntriesFor {
+    files: BTreeMap<Ino, Vec<Named>>,
+    files_bytes_left: u64,
+    bytes_left: u64,
+}
 
 impl EntriesFor {
-    /// Collects the entries for `files`.
-    pub(super) fn new(files: impl IntoIterator<Item = Ino>) -> Self {
-        Self(files.into_iter().map(|ino| (ino, Vec::new())).collect())
+    pub(super) const fn new(memory_bytes: u64) -> Self {
+        // Files take half of it at most, so that some entries have room.
+        let half_bytes = memory_bytes / 2;
+        Self { files: BTreeMap::new(), files_bytes_left: half_bytes, bytes_left: half_bytes }
+    }
+
+    /// Entries for `ino` are wanted. Returns whether there is room for that.
+    pub(super) fn want(&mut self, ino: Ino) -> bool {
+        let has_room = self.files_bytes_left >= ENTRY_BYTES;
+        if has_room {
+            self.files_bytes_left -= ENTRY_BYTES;
+            self.files.insert(ino, Vec::new());
+        }
+        has_room
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.files.is_empty()
     }
 
     pub(super) fn take(&mut self, directory: Ino, entry: &Entry<'_>) {
-        if let Some(entries) = self.0.get_mut(&entry.ino)
+        let needed = ENTRY_BYTES + entry.name.len() as u64;
+        if let Some(entries) = self.files.get_mut(&entry.ino)
             && entries.len() < MAX_ENTRIES_NAMED
+            && needed <= self.bytes_left
         {
-            entries.push((directory, entry.name.to_vec(), entry.kind));
+            self.bytes_left -= needed;
+            entries.push((directory, entry.name.into(), entry.kind));
         }
     }
 }
 
 /// Whether the entries for a file must be read to say what is wrong with them.
-pub(super) fn needs_entries(ino: Ino, facts: &Facts) -> bool {
-    if facts.is_there() { !facts.claims_hold(ino) } else { facts.names > 0 }
+pub(super) fn needs_entries(facts: &Facts) -> bool {
+    if facts.is_there() { !facts.claims_hold(facts.ino()) } else { facts.names > 0 }
 }
 
 /// What is wrong with what is said of a file.
-pub(super) fn check(ino: Ino, facts: &Facts, entries: &EntriesFor) -> Vec<Finding> {
+pub(super) fn check(facts: &Facts, entries: &EntriesFor) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let ino = facts.ino();
     check_entries(ino, facts, entries, &mut findings);
     let mut find = |code, detail: String| findings.push(Finding::new(code, ino, detail));
     let (is_removed, is_listed) = (facts.has(REMOVED), facts.has(LISTED));
@@ -82,7 +110,7 @@ pub(super) fn check(ino: Ino, facts: &Facts, entries: &EntriesFor) -> Vec<Findin
 
 fn check_entries(ino: Ino, facts: &Facts, entries: &EntriesFor, findings: &mut Vec<Finding>) {
     let mut right = 0;
-    for (parent, name, kind) in entries.0.get(&ino).into_iter().flatten() {
+    for (parent, name, kind) in entries.files.get(&ino).into_iter().flatten() {
         let text = String::from_utf8_lossy(name);
         let mut find = |code, detail| {
             findings.push(Finding::new(code, *parent, detail).about(name, ino));
@@ -115,35 +143,55 @@ fn check_entries(ino: Ino, facts: &Facts, entries: &EntriesFor, findings: &mut V
     }
 }
 
-/// The loops that the parents of `directories` lead to: the lowest number of each.
-pub(super) fn loops(table: &Table, directories: impl Iterator<Item = Ino>) -> Vec<Finding> {
-    let mut seen: BTreeSet<Ino> = BTreeSet::from([Ino::ROOT]);
-    let mut findings = Vec::new();
-    for directory in directories {
-        let mut path = Vec::new();
-        let mut on_path = BTreeSet::new();
-        let mut at = directory;
-        let start = loop {
-            if seen.contains(&at) {
-                break None;
+/// The loops that the parents of directories lead to: the lowest number of each. The directories
+/// are those that have one of `flags`. In the table, directories are marked as [`SEEN`].
+pub(super) fn loops(table: &mut Table, flags: u16, findings: &mut Findings) -> Result<()> {
+    let mut next = table.next(Ino(0), flags)?;
+    while let Some(facts) = next {
+        if facts.is_directory()
+            && let Some(on_loop) = walk_up(table, facts.ino())?
+        {
+            let (mut lowest, mut count) = (on_loop, 1_u64);
+            let mut at = Ino(table.get(on_loop)?.parent);
+            while at != on_loop {
+                (lowest, count) = (lowest.min(at), count + 1);
+                at = Ino(table.get(at)?.parent);
             }
-            if !on_path.insert(at) {
-                break path.iter().position(|&ino| ino == at);
-            }
-            path.push(at);
-            let facts = table.get(at);
-            // What is wrong in other ways is mended first, and then looked at again.
-            if !facts.is_directory() || facts.names == 0 || !facts.claims_hold(at) {
-                break None;
-            }
-            at = Ino(facts.parent);
-        };
-        if let Some(start) = start {
-            let lowest = *path[start..].iter().min().expect("a loop has a directory");
-            let detail = format!("a loop of {}", path.len() - start);
+            let detail = format!("a loop of {count}");
             findings.push(Finding::new(FindingCode::DirectoryLoop, lowest, detail));
         }
-        seen.append(&mut on_path);
+        next = match facts.ino.checked_add(1) {
+            Some(from) => table.next(Ino(from), flags)?,
+            None => None,
+        };
     }
-    findings
+    Ok(())
+}
+
+/// Walks from a directory towards the root, as far as nobody has walked. Returns a directory of the
+/// loop in which that ends, if it does.
+fn walk_up(table: &mut Table, directory: Ino) -> Result<Option<Ino>> {
+    let mut at = directory;
+    let on_loop = loop {
+        let facts = table.get(at)?;
+        if facts.has(ON_PATH) {
+            break Some(at);
+        }
+        // What is wrong in other ways is mended first, and then looked at again.
+        let leads_on = facts.is_directory() && facts.names > 0 && facts.claims_hold(at);
+        if at == Ino::ROOT || facts.has(SEEN) || !leads_on {
+            break None;
+        }
+        table.change(at, |facts| facts.flags |= ON_PATH)?;
+        at = Ino(facts.parent);
+    };
+    let mut at = directory;
+    loop {
+        let facts = table.get(at)?;
+        if !facts.has(ON_PATH) {
+            return Ok(on_loop);
+        }
+        table.change(at, |facts| facts.flags = facts.flags & !ON_PATH | SEEN)?;
+        at = Ino(facts.parent);
+    }
 }

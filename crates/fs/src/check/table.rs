@@ -1,168 +1,195 @@
-//! What a check keeps of each file: 40 bytes, in blocks of neighbouring i-node numbers.
+//! The facts of all files, by their numbers: in leaves of up to [`LEAF_LEN`] files, of which as
+//! many are in memory as may be. The others are in a temporary file.
 //!
-//! What directories say of a file is kept as sums, so that an entry can be taken away again without
-//! a list of all entries: how many there are, and the sum of a hash of each one's statement.
+//! In memory stays an index of the leaves, with the flags that their files have, so that nobody
+//! looks for a flag where it is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::layout::inode::{Inode, InodeState};
-use crate::types::{FileKind, Ino};
+use zerocopy::{FromZeros, IntoBytes};
 
-/// Files whose numbers differ only in so many low bits share a block.
-const BLOCK_BITS: u32 = 8;
+use super::facts::Facts;
+use super::spill::{SlotNo, Spill};
+use crate::error::Result;
+use crate::types::Ino;
 
-/// It is on the orphan list, to be removed.
-pub(super) const REMOVED: u8 = 1 << 0;
-/// It is on the orphan list for another reason.
-pub(super) const LISTED: u8 = 1 << 1;
-/// Its truncation is not finished.
-pub(super) const TRUNCATING: u8 = 1 << 2;
-/// Its i-node is malformed; the numbers in it are not known.
-pub(super) const BAD: u8 = 1 << 3;
+/// The most files of a leaf.
+const LEAF_LEN: usize = 256;
 
-/// What a check keeps of a file, or of a number that only entries or the orphan list have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    ino: u64,
-    /// The parent of a directory; of other files 0.
-    pub(super) parent: u64,
-    /// The sum of [`claim`] over all entries for the file.
-    pub(super) claims: u64,
-    pub(super) nlink: u32,
-    /// Entries for the file.
-    pub(super) names: u32,
-    /// Entries in it that are for directories.
-    pub(super) subdirs: u32,
-    /// A number of [`FileKind::dirent_type`]; 0: the file is not there.
-    kind: u8,
-    pub(super) flags: u8,
+/// The memory of a leaf.
+const LEAF_BYTES: usize = LEAF_LEN * size_of::<Facts>() + size_of::<Leaf>();
+
+/// The memory of a leaf's place in the index, with what the map and the queue take.
+const PLACE_BYTES: usize = 2 * size_of::<(u64, Place)>();
+
+/// The fewest leaves that are in memory.
+const MIN_RESIDENT: usize = 8;
+
+struct Leaf {
+    /// In the order of numbers.
+    facts: Vec<Facts>,
+    is_dirty: bool,
+    /// It was used since it was the turn of this leaf to leave memory.
+    was_used: bool,
 }
 
-impl Facts {
-    /// The file's kind; `None` if it is not there, or its kind is not known.
-    pub(super) const fn kind(&self) -> Option<FileKind> {
-        FileKind::from_dirent_type(self.kind)
-    }
-
-    /// Whether there is such a file.
-    pub(super) const fn is_there(&self) -> bool {
-        self.kind != 0 || self.flags & BAD != 0
-    }
-
-    pub(super) fn is_directory(&self) -> bool {
-        self.kind() == Some(FileKind::Directory)
-    }
-
-    pub(super) const fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// Takes over what the i-node says.
-    pub(super) fn set_inode(&mut self, inode: &Inode) {
-        self.kind = inode.kind.dirent_type();
-        self.nlink = inode.nlink;
-        self.parent = if inode.kind == FileKind::Directory { inode.parent } else { 0 };
-        self.flags &= !(BAD | TRUNCATING);
-        if inode.state.contains(InodeState::TRUNCATING) {
-            self.flags |= TRUNCATING;
-        }
-    }
-
-    /// Notes that the i-node is malformed.
-    pub(super) fn set_bad(&mut self, is_directory: bool) {
-        self.kind = if is_directory { FileKind::Directory.dirent_type() } else { 0 };
-        (self.nlink, self.parent) = (0, 0);
-        self.flags = self.flags & !TRUNCATING | BAD;
-    }
-
-    /// Notes that the file is not there.
-    pub(super) fn set_gone(&mut self) {
-        (self.kind, self.nlink, self.parent) = (0, 0, 0);
-        self.flags &= !(BAD | TRUNCATING);
-    }
-
-    /// Whether entries say of it what the i-node says.
-    pub(super) fn claims_hold(&self, ino: Ino) -> bool {
-        if ino == Ino::ROOT {
-            return self.names == 0 && (self.has(BAD) || self.parent == ino.0);
-        }
-        if self.has(BAD) {
-            return true;
-        }
-        let expected = match self.kind() {
-            Some(kind) => claim(kind, Ino(self.parent)).wrapping_mul(self.names.into()),
-            None => 0,
-        };
-        self.claims == expected && !(self.is_directory() && self.names > 1)
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self { ino: self.ino, ..Self::default() }
+impl Leaf {
+    fn new() -> Self {
+        Self { facts: Vec::with_capacity(LEAF_LEN), is_dirty: true, was_used: true }
     }
 }
 
-/// A hash of what an entry says of the file that it names: the kind, and of a directory the parent.
-pub(super) const fn claim(kind: FileKind, parent: Ino) -> u64 {
-    let parent = if matches!(kind, FileKind::Directory) { parent.0 } else { 0 };
-    // The finaliser of SplitMix64.
-    let mut hash = (parent << 4 | kind.dirent_type() as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+struct Place {
+    leaf: Option<Box<Leaf>>,
+    slot: Option<SlotNo>,
+    /// How many files it has in the slot.
+    len: u16,
+    /// All flags that its files have, and maybe others.
+    flags: u16,
 }
 
 /// The facts of all files, by their numbers.
-#[derive(Default)]
-pub(super) struct Table {
-    blocks: BTreeMap<u64, Vec<Facts>>,
+pub(crate) struct Table {
+    /// Each leaf has the files from its key up to the next one's.
+    leaves: BTreeMap<u64, Place>,
+    /// The leaves in memory, each once, in the order in which it is their turn to leave.
+    resident: VecDeque<u64>,
+    max_resident: usize,
+    spill: Spill,
     len: usize,
 }
 
 impl Table {
+    /// A table whose leaves take `memory_bytes` at most.
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        let fitting = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / LEAF_BYTES;
+        Self {
+            leaves: BTreeMap::new(),
+            resident: VecDeque::new(),
+            max_resident: fitting.max(MIN_RESIDENT),
+            spill: Spill::new(LEAF_LEN * size_of::<Facts>()),
+            len: 0,
+        }
+    }
+
     /// The facts of a file; those of one that is not there if the table has none.
-    pub(super) fn get(&self, ino: Ino) -> Facts {
-        let block = self.blocks.get(&(ino.0 >> BLOCK_BITS));
-        let found = block.and_then(|block| {
-            block.binary_search_by_key(&ino.0, |facts| facts.ino).ok().map(|at| block[at])
-        });
-        found.unwrap_or(Facts { ino: ino.0, ..Facts::default() })
+    pub(crate) fn get(&mut self, ino: Ino) -> Result<Facts> {
+        let none = Facts::none(ino);
+        let Some(key) = self.key_of(ino) else { return Ok(none) };
+        let facts = &self.leaf(key)?.facts;
+        let at = facts.binary_search_by_key(&ino.0, |facts| facts.ino);
+        Ok(at.map_or(none, |at| facts[at]))
     }
 
     /// Changes the facts of a file. Facts that say nothing are not kept.
-    pub(super) fn change(&mut self, ino: Ino, change: impl FnOnce(&mut Facts)) {
-        let block = self.blocks.entry(ino.0 >> BLOCK_BITS).or_default();
-        let at = match block.binary_search_by_key(&ino.0, |facts| facts.ino) {
-            Ok(at) => at,
-            Err(at) => {
-                if block.len() == block.capacity() {
-                    // Doubling would leave half of the last block's memory unused.
-                    block.reserve_exact(16.max(block.len() / 4));
-                }
-                block.insert(at, Facts { ino: ino.0, ..Facts::default() });
-                self.len += 1;
-                at
-            }
+    pub(crate) fn change(&mut self, ino: Ino, change: impl FnOnce(&mut Facts)) -> Result<()> {
+        let mut facts = self.get(ino)?;
+        let before = facts;
+        change(&mut facts);
+        if facts != before { self.put(facts) } else { Ok(()) }
+    }
+
+    fn put(&mut self, facts: Facts) -> Result<()> {
+        let key = match self.key_of(facts.ino()) {
+            Some(key) => key,
+            None => self.add_leaf(0, Leaf::new())?,
         };
-        change(&mut block[at]);
-        if block[at].is_empty() {
-            block.remove(at);
-            self.len -= 1;
-            if block.is_empty() {
-                self.blocks.remove(&(ino.0 >> BLOCK_BITS));
+        let leaf = self.leaf(key)?;
+        let found = leaf.facts.binary_search_by_key(&facts.ino, |facts| facts.ino);
+        match found {
+            Ok(at) if facts.is_empty() => {
+                leaf.facts.remove(at);
+                leaf.is_dirty = true;
+                let is_empty = leaf.facts.is_empty();
+                self.len -= 1;
+                if is_empty {
+                    self.drop_leaf(key);
+                }
+                return Ok(());
+            }
+            Ok(at) => leaf.facts[at] = facts,
+            Err(_) if facts.is_empty() => return Ok(()),
+            Err(at) if leaf.facts.len() == LEAF_LEN => {
+                self.split(key, at, facts.ino)?;
+                return self.put(facts);
+            }
+            Err(at) => {
+                leaf.facts.insert(at, facts);
+                self.len += 1;
+            }
+        }
+        let place = self.leaves.get_mut(&key).expect("the leaf was just used");
+        place.flags |= facts.flags;
+        place.leaf.as_mut().expect("it is in memory").is_dirty = true;
+        Ok(())
+    }
+
+    /// Makes room in a full leaf for a file with number `ino` at position `at`.
+    fn split(&mut self, key: u64, at: usize, ino: u64) -> Result<()> {
+        let mut upper = Leaf::new();
+        let mut upper_key = ino;
+        let flags = self.leaves[&key].flags;
+        // Files mostly come by ascending numbers, and then leaves get full.
+        if at < LEAF_LEN {
+            let leaf = self.leaf(key)?;
+            upper.facts.extend(leaf.facts.drain(LEAF_LEN / 2..));
+            leaf.is_dirty = true;
+            upper_key = upper.facts[0].ino;
+        }
+        self.add_leaf(upper_key, upper)?;
+        self.leaves.get_mut(&upper_key).expect("it was just added").flags = flags;
+        Ok(())
+    }
+
+    /// The first file from `from` on that has one of `flags`; with 0 the first one.
+    pub(super) fn next(&mut self, from: Ino, flags: u16) -> Result<Option<Facts>> {
+        let mut start = self.key_of(from).unwrap_or(0);
+        loop {
+            let may_have = |place: &Place| flags == 0 || place.flags & flags != 0;
+            let mut leaves = self.leaves.range(start..);
+            let Some(key) = leaves.find(|(_, place)| may_have(place)).map(|(&key, _)| key) else {
+                return Ok(None);
+            };
+            let facts = &self.leaf(key)?.facts;
+            let first = facts.partition_point(|facts| facts.ino < from.0);
+            let is_wanted = |facts: &&Facts| flags == 0 || facts.flags & flags != 0;
+            if let Some(found) = facts[first..].iter().find(is_wanted) {
+                return Ok(Some(*found));
+            }
+            match key.checked_add(1) {
+                Some(next) => start = next,
+                None => return Ok(None),
             }
         }
     }
 
-    /// All files, in the order of their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Ino, &Facts)> {
-        self.blocks.values().flatten().map(|facts| (Ino(facts.ino), facts))
-    }
-
-    /// The directory with the lowest number from `from` on.
-    pub(super) fn next_directory(&self, from: Ino) -> Option<Ino> {
-        let blocks = self.blocks.range(from.0 >> BLOCK_BITS..);
-        let mut all = blocks.flat_map(|(_, block)| block);
-        all.find(|facts| facts.ino >= from.0 && facts.is_directory()).map(|facts| Ino(facts.ino))
+    /// Takes `flags` away from all files.
+    pub(super) fn clear_flags(&mut self, flags: u16) -> Result<()> {
+        let mut start = 0;
+        loop {
+            let mut leaves = self.leaves.range(start..);
+            let Some(key) = leaves.find(|(_, place)| place.flags & flags != 0).map(|(&key, _)| key)
+            else {
+                return Ok(());
+            };
+            let leaf = self.leaf(key)?;
+            leaf.is_dirty = true;
+            let len_before = leaf.facts.len();
+            leaf.facts.iter_mut().for_each(|facts| facts.flags &= !flags);
+            leaf.facts.retain(|facts| !facts.is_empty());
+            let left = leaf.facts.iter().fold(0, |all, facts| all | facts.flags);
+            let len = leaf.facts.len();
+            self.len -= len_before - len;
+            if len == 0 {
+                self.drop_leaf(key);
+            } else {
+                self.leaves.get_mut(&key).expect("it was just used").flags = left;
+            }
+            match key.checked_add(1) {
+                Some(next) => start = next,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// How many files it has.
@@ -172,41 +199,153 @@ impl Table {
 
     /// The bytes of memory that it takes, the allocator's own aside.
     pub(super) fn memory_bytes(&self) -> usize {
-        let entries: usize = self.blocks.values().map(Vec::capacity).sum();
-        entries * size_of::<Facts>() + self.blocks.len() * size_of::<(u64, Vec<Facts>)>()
+        self.resident.len() * LEAF_BYTES + self.leaves.len() * PLACE_BYTES
+    }
+
+    /// The key of the leaf that has the file, or would have it.
+    fn key_of(&self, ino: Ino) -> Option<u64> {
+        self.leaves.range(..=ino.0).next_back().map(|(&key, _)| key)
+    }
+
+    /// The leaf with this key, which is brought into memory.
+    fn leaf(&mut self, key: u64) -> Result<&mut Leaf> {
+        if self.leaves[&key].leaf.is_none() {
+            self.make_room()?;
+            let place = self.leaves.get_mut(&key).expect("there is such a leaf");
+            let mut leaf = Leaf { is_dirty: false, ..Leaf::new() };
+            leaf.facts.resize(place.len.into(), Facts::new_zeroed());
+            let slot = place.slot.expect("what is not in memory has a slot");
+            self.spill.read(slot, leaf.facts.as_mut_bytes())?;
+            place.leaf = Some(Box::new(leaf));
+            self.resident.push_back(key);
+        }
+        let place = self.leaves.get_mut(&key).expect("there is such a leaf");
+        let leaf = place.leaf.as_mut().expect("it was brought into memory");
+        leaf.was_used = true;
+        Ok(leaf)
+    }
+
+    fn add_leaf(&mut self, key: u64, leaf: Leaf) -> Result<u64> {
+        self.make_room()?;
+        let place = Place { leaf: Some(Box::new(leaf)), slot: None, len: 0, flags: 0 };
+        self.leaves.insert(key, place);
+        self.resident.push_back(key);
+        Ok(key)
+    }
+
+    /// Removes a leaf, which is in memory.
+    fn drop_leaf(&mut self, key: u64) {
+        let place = self.leaves.remove(&key);
+        self.resident.retain(|&resident| resident != key);
+        if let Some(slot) = place.and_then(|place| place.slot) {
+            self.spill.free(slot);
+        }
+    }
+
+    /// Writes leaves to the file until another one has room in memory: of those that were not used
+    /// since it was their turn last, the one whose turn it is.
+    fn make_room(&mut self) -> Result<()> {
+        while self.resident.len() >= self.max_resident {
+            let key = self.resident.pop_front().expect("some are in memory");
+            let place = self.leaves.get_mut(&key).expect("a leaf in memory is in the index");
+            let leaf = place.leaf.as_mut().expect("it is in memory");
+            if leaf.was_used {
+                leaf.was_used = false;
+                self.resident.push_back(key);
+                continue;
+            }
+            if leaf.is_dirty {
+                let slot = match place.slot {
+                    Some(slot) => slot,
+                    None => *place.slot.insert(self.spill.allocate()?),
+                };
+                self.spill.write(slot, leaf.facts.as_bytes())?;
+                place.len = leaf.facts.len() as u16;
+            }
+            place.leaf = None;
+        }
+        Ok(())
     }
 }
 
-const _: () = assert!(size_of::<Facts>() == 40);
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use dendro_base::Rng;
+
     use super::*;
 
-    #[test]
-    fn a_million_files_take_less_than_48_bytes_each() {
-        let mut table = Table::default();
+    const A: u16 = 1;
+    const B: u16 = 2;
+
+    fn filled(memory_bytes: u64) -> Table {
+        let mut table = Table::new(memory_bytes);
         for ino in 4..1_000_004 {
-            table.change(Ino(ino), |facts| facts.nlink = 1);
+            table.change(Ino(ino), |facts| facts.nlink = 1).unwrap();
         }
-        assert_eq!(table.len(), 1_000_000);
-        assert!(table.memory_bytes() < 48_000_000, "{}", table.memory_bytes());
-        for ino in 4..1_000_004 {
-            table.change(Ino(ino), |facts| facts.nlink = 0);
-        }
-        assert_eq!((table.len(), table.memory_bytes()), (0, 0));
+        table
     }
 
     #[test]
-    fn what_was_added_can_be_taken_away_in_any_order() {
-        let mut facts = Facts::default();
-        let entries = [(FileKind::Regular, 1), (FileKind::Directory, 5), (FileKind::Directory, 6)];
-        for (kind, parent) in entries {
-            facts.claims = facts.claims.wrapping_add(claim(kind, Ino(parent)));
+    fn a_million_files_take_less_than_42_bytes_each_and_with_a_bound_that() {
+        let mut table = filled(u64::MAX);
+        assert_eq!(table.len(), 1_000_000);
+        assert!(table.memory_bytes() < 42_000_000, "{}", table.memory_bytes());
+        let mut bounded = filled(1 << 20);
+        // The index has 4,000 leaves.
+        assert!(bounded.memory_bytes() < (1 << 20) + 400_000, "{}", bounded.memory_bytes());
+        assert!(bounded.leaves.values().filter(|place| place.slot.is_some()).count() > 3000);
+        for table in [&mut table, &mut bounded] {
+            for ino in 4..1_000_004 {
+                assert_eq!(table.get(Ino(ino)).unwrap().nlink, 1);
+                table.change(Ino(ino), |facts| facts.nlink = 0).unwrap();
+            }
+            assert_eq!((table.len(), table.memory_bytes()), (0, 0));
         }
-        for (kind, parent) in [entries[1], entries[2]] {
-            facts.claims = facts.claims.wrapping_sub(claim(kind, Ino(parent)));
+    }
+
+    /// What a plain map of numbers has is what the table has, whatever is in memory.
+    fn compare_with_a_map(seed: u64) {
+        let mut rng = Rng::new(seed);
+        let mut table = Table::new(0);
+        let mut map: BTreeMap<u64, (u32, u16)> = BTreeMap::new();
+        for _ in 0..60_000 {
+            let ino = if rng.below(2) == 0 { rng.below(9000) } else { u64::MAX - rng.below(3000) };
+            let (nlink, flags) = (rng.below(3) as u32, rng.below(4) as u16);
+            table.change(Ino(ino), |facts| (facts.nlink, facts.flags) = (nlink, flags)).unwrap();
+            match (nlink, flags) {
+                (0, 0) => drop(map.remove(&ino)),
+                of => drop(map.insert(ino, of)),
+            }
+            if rng.below(10_000) == 0 {
+                table.clear_flags(A).unwrap();
+                map.values_mut().for_each(|(_, flags)| *flags &= !A);
+                map.retain(|_, of| *of != (0, 0));
+            }
         }
-        assert_eq!(facts.claims, claim(FileKind::Regular, Ino(99)));
+        assert_eq!(table.len(), map.len(), "seed {seed}");
+        assert!(table.resident.len() <= MIN_RESIDENT && table.leaves.len() > 30);
+        for mask in [0, A, B] {
+            let wanted = |of: &&u64| mask == 0 || map[*of].1 & mask != 0;
+            let mut next = Some(Ino(0));
+            for &ino in map.keys().filter(wanted) {
+                let found = table.next(next.take().unwrap(), mask).unwrap().unwrap();
+                assert_eq!(
+                    (found.ino, (found.nlink, found.flags)),
+                    (ino, map[&ino]),
+                    "seed {seed}"
+                );
+                next = ino.checked_add(1).map(Ino);
+            }
+            if let Some(next) = next {
+                assert_eq!(table.next(next, mask).unwrap(), None, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_has_what_a_plain_map_has() {
+        (0..8).for_each(compare_with_a_map);
     }
 }

@@ -10,6 +10,8 @@ use dendro_disk::{Aru, Lid, LogicalDisk, Op, Versions, View};
 
 use super::damage::sample;
 use super::{Fixture, USER, noatime};
+use crate::format::HEAD_INDEX;
+use crate::layout::inode::Inode;
 use crate::testing::{Driver, Generator, Model, Profile, StepClock};
 use crate::{CheckOptions, FileSystem, Finding, Ino, Options, check, verify};
 
@@ -158,4 +160,45 @@ fn a_thousand_snapshots_cost_little_more_than_one() {
     // The files, and one changed file in each snapshot.
     assert_eq!((one, all), (2021, 2021 + 999));
     assert!(memory_of_all <= memory_of_one + 1000, "{memory_of_one}, then {memory_of_all}");
+}
+
+#[test]
+fn a_check_with_little_memory_finds_the_same_within_it() {
+    let fixture = Fixture::new();
+    let dirs: Vec<Ino> = (0..40).map(|number| fixture.dir(&format!("d{number}"))).collect();
+    let mut files = Vec::new();
+    for number in 0..8000 {
+        // Neighbours in a directory are not neighbours in the table.
+        let dir = dirs[number * 7 % dirs.len()];
+        let name = format!("f{number}");
+        let made = fixture.fs.create(&USER, dir, name.as_bytes(), 0o644, Default::default());
+        files.push(made.unwrap().ino);
+    }
+    let mut rng = Rng::new(28);
+    for round in 0..6 {
+        let mut aru = Aru::new(View::HEAD);
+        for _ in 0..8 {
+            let any = files[rng.below(files.len() as u64) as usize];
+            aru.delete_record(any.lid(), HEAD_INDEX);
+        }
+        let dir = dirs[round];
+        let head = fixture.disk.record(View::HEAD, dir.lid(), HEAD_INDEX).unwrap().unwrap();
+        let mut inode = Inode::decode(dir, &head).unwrap();
+        inode.parent = dirs[round + 1].0;
+        aru.put_record(dir.lid(), HEAD_INDEX, inode.encode());
+        fixture.disk.commit(aru).unwrap();
+        damage(&fixture.disk, View::HEAD, &mut rng);
+        fixture.disk.snapshot(0, Some(&format!("s{round}"))).unwrap();
+    }
+    let views = all_views(&*fixture.disk);
+    let run = |memory_bytes| {
+        let options = CheckOptions::default().with_memory(memory_bytes);
+        check(&*fixture.disk, &views, options, &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    let (all, bounded) = (run(u64::MAX / 2), run(160 << 10));
+    assert!(all.found.len() > 50, "{:?}", all.found.len());
+    assert_eq!(bounded.found, all.found);
+    assert_eq!(bounded.more, all.more);
+    assert!(all.counts.memory_bytes > 320 << 10, "{:?}", all.counts);
+    assert!(bounded.counts.memory_bytes <= 160 << 10, "{:?}", bounded.counts);
 }

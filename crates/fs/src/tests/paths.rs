@@ -10,7 +10,7 @@ use crate::{Ino, paths_of};
 
 fn named(fixture: &Fixture, wanted: &[Ino]) -> Vec<Vec<String>> {
     let wanted_set: BTreeSet<Ino> = wanted.iter().copied().collect();
-    let paths = paths_of(&*fixture.disk, View::HEAD, &wanted_set).unwrap();
+    let paths = paths_of(&*fixture.disk, View::HEAD, &wanted_set, 0).unwrap();
     assert!(paths.keys().all(|ino| wanted_set.contains(ino)));
     let of = |ino: &Ino| {
         let mut of: Vec<_> = paths

@@ -22,6 +22,7 @@ use crate::{
 const OPTIONS: RepairOptions = RepairOptions {
     safe_only: false,
     data: true,
+    memory_bytes: 1 << 20,
     now: FileTime { secs: 1_800_000_000, nanos: 0 },
     hash_key: [9; 16],
 };

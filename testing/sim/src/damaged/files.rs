@@ -26,6 +26,7 @@ use crate::system::Outcome;
 const REPAIR: RepairOptions = RepairOptions {
     safe_only: false,
     data: true,
+    memory_bytes: 1 << 20,
     now: FileTime { secs: 1_800_000_000, nanos: 0 },
     hash_key: [9; 16],
 };

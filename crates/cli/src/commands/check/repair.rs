@@ -1,6 +1,7 @@
 //! Repairs the files of all branches: what `-y` does, and `-p -f` as far as nothing is to be
 //! decided.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use dendro_daemon::check::BEFORE_REPAIR;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device, open_disk, random_bytes};
 use dendro_device::OpenOptions as DeviceOptions;
 use dendro_disk::{Error as DiskError, LogicalDisk, Versions, View};
-use dendro_fs::{CheckOptions, Finding, FsError, RepairOptions, can_repair};
-use dendro_logdisk::LogDisk;
+use dendro_fs::{CheckOptions, Finding, FindingCode, FsError, RepairOptions, can_repair};
+use dendro_logdisk::{LogDisk, OpenOptions};
 
 use super::told::Told;
 use crate::failure::Failure;
@@ -23,12 +24,16 @@ pub(super) struct Wish {
     pub(super) safe_only: bool,
     /// Contents of files are looked at too.
     pub(super) data: bool,
+    /// The memory for what is kept about files, about.
+    pub(super) memory_bytes: u64,
 }
 
 /// What was repaired.
 #[derive(Default)]
 pub(super) struct Repaired {
     pub(super) mended: Vec<Finding>,
+    /// How many more were mended of a kind, which are not listed.
+    pub(super) more_mended: BTreeMap<FindingCode, usize>,
     /// What could not be mended, and why.
     pub(super) failures: Vec<String>,
 }
@@ -39,7 +44,10 @@ pub(super) fn run(source: &Path, wish: Wish, told: &Told) -> Result<Repaired, Fa
         .lock_wait(LAST_DAEMON_GRACE)
         .open(source)
         .map_err(|error| explain_device(&error, false))?;
-    let disk = open_disk(source, &Arc::new(device), as_mounted())?;
+    let options = as_mounted();
+    let cache_size_bytes = options.cache_size_bytes.min(wish.memory_bytes);
+    let options = OpenOptions { cache_size_bytes, ..options };
+    let disk = open_disk(source, &Arc::new(device), options)?;
     let mut repaired = Repaired::default();
     let outcome = repair_all(&disk, wish, random_bytes()?, told, &mut repaired);
     let shut_down = disk.shut_down();
@@ -60,17 +68,17 @@ fn repair_all(
     repaired: &mut Repaired,
 ) -> Result<(), FsError> {
     let now = clock().now();
-    let options =
-        RepairOptions { safe_only: wish.safe_only, data: wish.data, now: now.into(), hash_key };
+    let Wish { safe_only, data, memory_bytes } = wish;
+    let options = RepairOptions { safe_only, data, memory_bytes, now: now.into(), hash_key };
     let table = disk.versions();
     let versions: Vec<View> = table.views().collect();
     for branch in table.branches().filter(|branch| table.has_head(branch.branch)) {
         told.show(format!("repair of :{}", branch.name));
         let head = branch.head();
-        let look = CheckOptions::default().with_data(wish.data);
+        let look = CheckOptions::default().with_data(data).with_memory(memory_bytes);
         let checked = dendro_fs::check(disk, &[head], look, &mut |_| ControlFlow::Continue(()))?;
         let findings: Vec<Finding> = checked.found.into_iter().map(|found| found.finding).collect();
-        if !can_repair(&findings, wish.safe_only) {
+        if !can_repair(&findings, safe_only) {
             continue;
         }
         keep(disk, branch.branch, &now.utc())?;
@@ -78,6 +86,9 @@ fn repair_all(
         let mut rest = || Ok(disk.background_step().map(drop)?);
         let done = dendro_fs::repair(disk, head, &versions, &options, &mut rest)?;
         repaired.mended.extend(done.mended);
+        for (code, count) in done.more_mended {
+            *repaired.more_mended.entry(code).or_default() += count;
+        }
         let why = |(finding, error)| format!("{finding}: {error}");
         repaired.failures.extend(done.failures.into_iter().map(why));
     }

@@ -9,6 +9,7 @@ use dendro_base::units::GRAIN_SIZE;
 use dendro_check::info::{NodeInfo, SuperblockInfo};
 use dendro_check::{Partial, Volume};
 use dendro_control::versions::{VersionName, path_text};
+use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_disk::Versions;
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
@@ -209,7 +210,8 @@ fn paths(source: &Path, list: u64) -> Option<(Option<String>, Vec<String>)> {
     views.sort_by_key(|(_, view)| (*view != main, view.epoch.is_some()));
     let wanted = BTreeSet::from([Ino(list)]);
     views.into_iter().find_map(|(version, view)| {
-        let paths = paths_of(&**disk, view, &wanted).ok()?.remove(&Ino(list))?;
+        let paths =
+            paths_of(&**disk, view, &wanted, default_check_bytes() / 4).ok()?.remove(&Ino(list))?;
         let version = Some(version).filter(|_| view != main);
         Some((version, paths.iter().map(|path| path_text(path)).collect()))
     })
