@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_check::verify;
-use dendro_device::Device;
-use dendro_device::sim::{CrashStyle, Fault, SimDevice};
+use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
+use dendro_device::{Device, OverlayDevice};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
@@ -261,5 +261,80 @@ fn many_bad_places_on_a_volume_that_is_full_lose_nothing_that_was_accepted() {
         }
         again.shut_down().expect("the image works");
         assert!(verify(&*image, &dendro_check::Options::default()).is_sound());
+    }
+}
+
+#[test]
+fn a_spare_segment_is_none_that_a_frozen_state_has() {
+    let (mut spared, mut held) = (0, 0);
+    for nth in 1..=30 {
+        let device = new_volume(nth);
+        let disk = open(&device).expect("it was formatted");
+        let list = new_list(&disk);
+        let mut contents = Contents::new();
+        for seed in 0..2 {
+            work(&disk, list, &mut Rng::new(seed), &mut contents).expect("the device works");
+        }
+        let frozen = disk.freeze().expect("the device works").expect("nothing is frozen");
+        let frozen = Arc::new(frozen);
+        let then = contents.clone();
+        break_place(&device, nth, nth % 3 * 512);
+        work(&disk, list, &mut Rng::new(nth), &mut contents).expect("the write goes elsewhere");
+        let is_spared = disk.retired_segment_count() > 0;
+        spared += u32::from(is_spared);
+        let report = verify(&*frozen, &dendro_check::Options { data: true });
+        let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(&frozen)));
+        let opened = LogDisk::open(overlay, OpenOptions::default(), clock());
+        if frozen.is_held() {
+            assert!(report.is_sound(), "write {nth}: {report:?}");
+            let opened = opened.expect("it is a volume");
+            assert_eq!(contents_of(&opened, list), then, "write {nth}");
+            opened.shut_down().expect("the overlay takes writes");
+            held += u32::from(is_spared);
+        }
+        drop(frozen);
+        assert_eq!(contents_of(&disk, list), contents, "write {nth}");
+        let image = device.crash_image(&mut Rng::new(nth), CrashStyle::Nothing);
+        check(&Arc::new(image), list, &contents, 2);
+        // The end of the hold gives no segment back that cannot be written.
+        work(&disk, list, &mut Rng::new(nth + 1), &mut contents).expect("there are other places");
+        disk.shut_down().expect("there are other places");
+        check(&device, list, &contents, 2);
+    }
+    assert!(spared > 10 && held > 5, "{spared} spared, {held} of them during a hold");
+}
+
+#[test]
+fn a_device_that_fails_while_the_volume_is_closed_for_writing_is_told_and_never_forgotten() {
+    for failing in 0..3 {
+        let device = new_volume(failing);
+        let disk = open(&device).expect("it was formatted");
+        let list = new_list(&disk);
+        let mut contents = Contents::new();
+        work(&disk, list, &mut Rng::new(failing), &mut contents).expect("the device works");
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, 7, vec![99; PAGE_SIZE]);
+        disk.commit(aru).expect("it is taken into memory");
+        // Writes, flushes, or the first writes alone, so that a spare segment takes them.
+        match failing {
+            0 => device.inject(Fault::fail_write_after(0).forever()),
+            1 => device.inject(Fault::fail(Call::Flush).forever()),
+            _ => device.inject(Fault::fail_write_after(0).times(4)),
+        }
+        let closed = disk.close_for_writing("a check has found damage");
+        let is_lost = failing < 2;
+        assert_eq!(matches!(closed, Err(Error::Failed(_))), is_lost, "{closed:?}");
+        assert!(disk.read_only_reason().is_some());
+        device.clear_faults();
+        // The device works again, and still no sync may say that all is well.
+        assert_eq!(disk.flush(CommitSeq::LATEST).is_err(), is_lost, "case {failing}");
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, 8, vec![98; PAGE_SIZE]);
+        assert!(disk.commit(aru).is_err(), "a closed volume takes changes");
+        let mut with_last = contents.clone();
+        with_last.insert(7, 99);
+        assert_eq!(contents_of(&disk, list), with_last, "what is in memory can be read");
+        let image = Arc::new(device.crash_image(&mut Rng::new(failing), CrashStyle::Nothing));
+        check(&image, list, if is_lost { &contents } else { &with_last }, 3);
     }
 }
