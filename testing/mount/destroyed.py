@@ -8,7 +8,8 @@ After that, in the head, in each snapshot and in each clone, every file must hav
 had, or give an error, or be gone, or have zeros where it lost pages, or be made anew if its i-node was
 lost, or have older data because its part of the map and of the log were lost. Each file of the last
 five kinds must have lain in a destroyed sector, with its data, its i-node, or a name on the way to it; and
-what the two commands said must name it.
+what the two commands said must name it. Where a directory lost a name that nothing else has, they must
+name the directory.
 
     destroyed.py [--tree DIR] [--size 512M] [--snapshots 20] [--clones 5] [--permille 1] [--seed 1]
 """
@@ -16,6 +17,7 @@ what the two commands said must name it.
 import argparse
 import bisect
 import collections
+import errno
 import hashlib
 import json
 import os
@@ -143,13 +145,16 @@ def has_zero_page(path):
 
 
 def look(root, known):
-    """How many of `known` are below `root` as they were; what has wrong data; what is lost and how."""
-    wrong, lost, whole = [], {}, 0
+    """How many of `known` are below `root` as they were; what has wrong data; what is lost and how;
+    of what has no name which directory had it."""
+    wrong, lost, nameless, whole = [], {}, {}, 0
     for path, expected in known.items():
         try:
             found = digest(root / path)
         except OSError as error:
             lost[path] = error.strerror
+            if error.errno == errno.ENOENT:
+                nameless[path] = without_name(root, path)
             continue
         if found == expected:
             whole += 1
@@ -157,7 +162,7 @@ def look(root, known):
             lost[path] = "pages of zeros"
         else:
             wrong.append(path)
-    return whole, wrong, lost
+    return whole, wrong, lost, nameless
 
 
 def is_called_older(path, said):
@@ -165,6 +170,23 @@ def is_called_older(path, said):
     plain = re.escape("/" + path.split(".renamed")[0])
     line = r"or have older data: (.*, )?[^/,]*" + plain + r"(\.renamed\d+)*(,.*)? \(list \d+\)$"
     return re.search(line, said, re.MULTILINE) is not None
+
+
+def is_directory_called(path, said):
+    """Whether the reports say of this very directory that it may have lost names."""
+    name = r"([:@][^/,]*)?/" + re.escape(path)
+    older = r"or have older data: (.*, )?" + name + r"(,.*)? \(list \d+\)$"
+    names = r"files in this directory have lost their names, .*; that is in (.* and )?" + name + r"($| )"
+    return re.search(older + "|" + names, said, re.MULTILINE) is not None
+
+
+def without_name(root, path):
+    """The directory that no longer has the next name of the path."""
+    parts = path.split("/")
+    for count in range(1, len(parts) + 1):
+        if not os.path.lexists(root / "/".join(parts[:count])):
+            return "/".join(parts[:count - 1])
+    return None
 
 
 class Places:
@@ -230,7 +252,7 @@ def run(arguments):
             except volume.Failed as failed:
                 failures.append("%s cannot be mounted: %s" % (version or "the head", failed))
                 continue
-            whole, wrong, lost = look(disk.root, known)
+            whole, wrong, lost, nameless = look(disk.root, known)
             disk.umount()
             totals["whole"] += whole
             # A file of which the i-node was lost has been made anew, with a size of whole pages.
@@ -239,11 +261,14 @@ def run(arguments):
             lost.update((path, "older data") for path in wrong if is_called_older(path, said))
             failures += ["%s%s has other data" % (version, path) for path in wrong if path not in lost]
             totals["lost"] += len(lost)
+            called = {directory: is_directory_called(directory, said)
+                      for directory in set(nameless.values()) - {None}}
             for path, why in lost.items():
                 if not places.is_path_hit(version, path, known[path]):
                     failures.append("%s%s is lost (%s) without a destroyed sector" % (version, path, why))
                 # A report calls a file of several versions by its name in one of them.
-                if os.path.basename(path).split(".renamed")[0] not in said:
+                is_named = os.path.basename(path).split(".renamed")[0] in said
+                if not is_named and not called.get(nameless.get(path)):
                     totals["not named"] += 1
                     failures.append("%s%s is lost (%s), and no report names it" % (version, path, why))
     print("%d sectors destroyed; of files in %d versions %d are whole, %d lost; rebuild %.1f s, check %.1f s" % (

@@ -11,7 +11,7 @@ use dendro_format::{Checkpoint, Entries, Layout, SegmentNo, Value};
 
 use crate::error::{Error, NodeProblemKind};
 use crate::read::{LogSummary, Volume};
-use findings::Findings;
+use findings::{Findings, MAX_FINDINGS_OF_A_KIND};
 use marks::Marks;
 use walk::Walk;
 
@@ -41,6 +41,9 @@ pub struct Watch<'w> {
     /// Memory for the marks of overlaps: with less, the map is read more often. Besides, it takes
     /// 8 bytes for each segment, and the nodes on one path of the map.
     pub marks_bytes: u64,
+    /// So many findings of a kind are listed, about 200 bytes each. If there are more, another
+    /// finding says how many.
+    pub max_findings_of_a_kind: u64,
     /// Is called with the live bytes that were counted so far, and those that there are, with each
     /// node of the map. A break ends the verification; what it then reports is a part.
     pub progress: &'w mut dyn FnMut(u64, u64) -> ControlFlow<()>,
@@ -51,13 +54,18 @@ pub struct Watch<'w> {
 #[must_use]
 pub fn verify(device: &dyn Device, options: &Options) -> Report {
     let mut progress = |_, _| ControlFlow::Continue(());
-    verify_watched(device, options, Watch { marks_bytes: MARKS_BYTES, progress: &mut progress })
+    let watch = Watch {
+        marks_bytes: MARKS_BYTES,
+        max_findings_of_a_kind: MAX_FINDINGS_OF_A_KIND,
+        progress: &mut progress,
+    };
+    verify_watched(device, options, watch)
 }
 
 /// As [`verify`], with bounded memory, and with progress.
 #[must_use]
 pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'_>) -> Report {
-    let mut findings = Findings::default();
+    let mut findings = Findings::new(watch.max_findings_of_a_kind);
     let counts = match Volume::open(device) {
         Ok(volume) => {
             if volume.superblocks().is_backup() {

@@ -11,7 +11,7 @@ use dendro_disk::{Lid, LogicalDisk};
 use dendro_fs::Ino;
 use dendro_fs::format::{DIR_BASE, HEAD_INDEX};
 
-/// A volume with a directory, in it a file, and a snapshot.
+/// A volume with a directory, in it a file, and a snapshot that lacks a second file.
 fn filled() -> Scratch {
     let scratch = Scratch::with_volume();
     scratch.mount();
@@ -19,6 +19,7 @@ fn filled() -> Scratch {
     fs::write(scratch.inside("dir/file"), [b'x'; 9000]).unwrap();
     let one = format!("{}@one", scratch.mount_point());
     scratch.dendro(["snapshot", "create", &one]).succeeds();
+    fs::write(scratch.inside("late"), "late").unwrap();
     scratch.umount();
     scratch
 }
@@ -35,7 +36,7 @@ fn clear_root(image: &str) {
 }
 
 #[test]
-fn what_has_lost_its_name_is_in_lost_and_found_and_a_snapshot_has_the_state_before() {
+fn names_come_back_from_a_snapshot_or_are_in_lost_and_found_and_the_state_before_is_kept() {
     if skips_mounts() {
         return;
     }
@@ -45,7 +46,8 @@ fn what_has_lost_its_name_is_in_lost_and_found_and_a_snapshot_has_the_state_befo
     let before = fs::read(&image).unwrap();
     let found = scratch.dendro(["check", "-n", &image]);
     assert_eq!(found.code, Some(4), "{found:?}");
-    for part in ["error 202: ", "error 215: ", "-y, for 215: gives it a name in /lost+found"] {
+    let mending = "-y, for 215: gives it the name that another version has, or one in /lost+found";
+    for part in ["error 202: ", "error 215: ", mending] {
         assert!(found.out.contains(part), "no {part} in {found:?}");
     }
     // That takes decisions.
@@ -59,13 +61,20 @@ fn what_has_lost_its_name_is_in_lost_and_found_and_a_snapshot_has_the_state_befo
     assert_eq!(json["sound"], true, "{json}");
     let kept = json["before_repairs"][0].as_str().unwrap().to_owned();
     assert!(json["findings"].as_array().unwrap().iter().all(|of| of["mended"] == true), "{json}");
+    let findings = json["findings"].as_array().unwrap();
+    let is_of_root = |of: &&serde_json::Value| of["number"] == 215 && of["paths"][0] == "/";
+    let told = findings.iter().find(is_of_root).unwrap()["detail"].as_str().unwrap();
+    assert!(told.starts_with("files in this directory have lost their names, 1 of them"), "{told}");
     scratch.dendro(["check", "--data", &image]).succeeds();
 
     scratch.mount();
+    assert_eq!(fs::read(scratch.inside("dir/file")).unwrap(), [b'x'; 9000]);
     let entries = fs::read_dir(scratch.inside("lost+found")).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(names.len(), 1, "{names:?}");
-    assert_eq!(fs::read(names[0].join("file")).unwrap(), [b'x'; 9000]);
+    assert_eq!(fs::read(&names[0]).unwrap(), b"late");
+    let now = names[0].strip_prefix(scratch.inside("")).unwrap().to_str().unwrap();
+    assert!(findings.iter().any(|of| of["paths"][0] == format!("/{now}")), "{now}: {json}");
     assert_eq!(fs::read(scratch.inside(".dendro/snapshots/one/dir/file")).unwrap(), [b'x'; 9000]);
     let versions = scratch.dendro(["snapshot", "list", &scratch.mount_point()]).succeeds();
     assert!(versions.out.contains(&kept), "{versions:?}");

@@ -39,6 +39,8 @@ pub struct CheckOptions {
     pub data: bool,
     /// The memory that it may take, about.
     pub memory_bytes: u64,
+    /// So many findings of a kind are listed.
+    pub max_findings_of_a_kind: usize,
 }
 
 /// Why there is no report.
@@ -140,6 +142,7 @@ impl Check<'_> {
     fn verify(&mut self, device: &dyn Device, data: bool, pass: u32) -> Result<Report, NotChecked> {
         let marks_bytes = (self.options.memory_bytes / 4).min(64 << 20);
         let text = if data { "the contents of files" } else { "the map" };
+        let max_findings_of_a_kind = self.options.max_findings_of_a_kind as u64;
         let mut node_count = 0_u32;
         let mut progress = |done, of| {
             node_count = node_count.wrapping_add(1);
@@ -151,7 +154,7 @@ impl Check<'_> {
                 Err(_) => ControlFlow::Break(()),
             }
         };
-        let watch = Watch { marks_bytes, progress: &mut progress };
+        let watch = Watch { marks_bytes, max_findings_of_a_kind, progress: &mut progress };
         let report = verify_watched(device, &Options { data }, watch);
         if self.is_cancelled { Err(NotChecked::Cancelled) } else { Ok(report) }
     }
@@ -175,7 +178,8 @@ impl Check<'_> {
         let views: Vec<View> = versions.iter().map(|(_, view)| *view).collect();
         let options = dendro_fs::CheckOptions::default()
             .with_data(self.options.data)
-            .with_memory(self.options.memory_bytes / 4);
+            .with_memory(self.options.memory_bytes / 4)
+            .with_max_findings_of_a_code(self.options.max_findings_of_a_kind);
         let mut show = |at: &dendro_fs::Progress| {
             let name = versions.iter().find(|(_, view)| *view == at.view);
             let name = name.map(|(name, _)| text::printable(name)).unwrap_or_default();

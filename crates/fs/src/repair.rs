@@ -8,7 +8,8 @@
 //! - [`head`]: the head that is changed: its units and entries.
 //! - [`file`]: i-nodes, pages, stray records. [`xattrs`]: extended attributes.
 //! - [`directory`]: the records of a directory.
-//! - [`tree`]: entries, parents, link counts, orphans. [`lost_found`]: names for what has none.
+//! - [`tree`]: entries, parents, link counts, orphans. [`lost_found`]: names for what has none;
+//!   [`names`]: those that other versions have.
 //!
 //! # Invariants
 //!
@@ -22,6 +23,7 @@ mod directory;
 mod file;
 mod head;
 mod lost_found;
+mod names;
 mod tree;
 mod xattrs;
 
@@ -32,6 +34,7 @@ use std::hash::BuildHasher;
 use dendro_disk::{Aru, ListHints, LogicalDisk, View};
 
 use self::head::Head;
+use self::names::Names;
 use crate::check::{CheckOptions, Finding, FindingCode, Mending, verify_with};
 use crate::error::{FsError, Result};
 use crate::layout::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
@@ -50,7 +53,10 @@ const FINDINGS_AT_A_TIME: std::ops::RangeInclusive<u64> = 256..=65_536;
 const BYTES_FOR_A_FINDING: u64 = 16_384;
 
 /// How many findings are listed that were mended, or could not be.
-const MAX_LISTED: usize = 1000;
+const MAX_LISTED: usize = 16_384;
+
+/// So many files of a directory are named that are in `/lost+found` now.
+const MAX_STRAYS_NAMED: usize = 10;
 
 /// What a repair may do, and what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -71,13 +77,13 @@ pub struct RepairOptions {
 /// What a repair has done.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was mended: the first 1,000.
+    /// What was mended: the first 16,384.
     pub mended: Vec<Finding>,
     /// How many more there were of a kind.
     pub more_mended: BTreeMap<FindingCode, usize>,
     /// What is still wrong.
     pub left: Vec<Finding>,
-    /// Why something is, where it is known: what could not be mended, and the error. Up to 1,000.
+    /// Why something is, where it is known: what could not be mended, and the error, up to 16,384.
     pub failures: Vec<(Finding, FsError)>,
 }
 
@@ -107,8 +113,8 @@ pub fn can_repair(findings: &[Finding], safe_only: bool) -> bool {
 }
 
 /// Mends what is wrong in the head `view`. `versions` are others that may have the volume's
-/// description if this one has lost it. `rest` is called between changes, for what the disk does in
-/// the background.
+/// description and names of files, if this one has lost them. `rest` is called between changes, for
+/// what the disk does in the background.
 ///
 /// # Errors
 /// Errors of the disk, among them that it is full, and of `rest`. What was mended before stays
@@ -151,7 +157,7 @@ pub fn repair(
         if bad_volume.is_empty() {
             let hasher = Volume::read(disk, view, true)?.hasher();
             let head = Head::new(disk, view, hasher, options.now);
-            mend(&head, &others, &mut repaired, rest)?;
+            mend(&head, versions, &others, &mut repaired, rest)?;
         } else {
             match make_volume(disk, view, versions, options) {
                 Ok(()) => bad_volume.iter().for_each(|of| repaired.note_mended(of)),
@@ -195,6 +201,7 @@ const fn stage(code: FindingCode) -> u32 {
 /// Mends findings of one stage.
 fn mend(
     head: &Head<'_>,
+    versions: &[View],
     findings: &[&Finding],
     repaired: &mut Repaired,
     rest: &mut dyn FnMut() -> Result<()>,
@@ -204,6 +211,8 @@ fn mend(
         codes.entry(finding.ino).or_default().insert(finding.code);
     }
     let mut done: BTreeSet<Ino> = BTreeSet::new();
+    let names = Names::find(head, versions, findings)?;
+    let mut strays: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
     for &finding in findings {
         let ino = finding.ino;
         let mended = match stage(finding.code) {
@@ -212,7 +221,11 @@ fn mend(
             2 if done.insert(ino) => directory::mend(head, ino),
             1 | 2 => Ok(()),
             3 => tree::mend_entry(head, finding),
-            4 => lost_found::mend(head, finding),
+            4 => lost_found::mend(head, finding, &names).map(|was_in| {
+                if let Some(directory) = was_in {
+                    strays.entry(directory).or_default().push(ino);
+                }
+            }),
             _ => tree::mend_count(head, finding),
         };
         match mended {
@@ -225,7 +238,21 @@ fn mend(
         }
         rest()?;
     }
+    repaired.mended.extend(strays.iter().map(|(directory, files)| strays_of(*directory, files)));
     Ok(())
+}
+
+/// What to say of a directory of which the names of some files are lost.
+fn strays_of(directory: Ino, files: &[Ino]) -> Finding {
+    let named = files.iter().take(MAX_STRAYS_NAMED).map(|ino| format!("#{ino}"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = if files.len() > MAX_STRAYS_NAMED { ", …" } else { "" };
+    let count = files.len();
+    let detail = format!(
+        "files in this directory have lost their names, {count} of them; they are in /lost+found: \
+         {named}{more}"
+    );
+    Finding::new(FindingCode::Unreachable, directory, detail)
 }
 
 /// Whether an error says that this finding cannot be mended, and nothing of others. A list can be

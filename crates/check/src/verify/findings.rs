@@ -6,17 +6,22 @@ use dendro_format::usage::FIRST_SYSTEM_LIST;
 
 use super::finding::{Finding, FindingKind};
 
-/// How many findings of one kind are listed. If there are more, one more finding counts them.
+/// How many findings of one kind are listed unless the caller says so. If there are more, one more
+/// finding counts them.
 pub(super) const MAX_FINDINGS_OF_A_KIND: u64 = 100;
 
 /// Findings, with a limit for each kind.
-#[derive(Default)]
 pub(super) struct Findings {
+    max_of_a_kind: u64,
     list: Vec<Finding>,
     counts: HashMap<FindingKind, u64>,
 }
 
 impl Findings {
+    pub(super) fn new(max_of_a_kind: u64) -> Self {
+        Self { max_of_a_kind, list: Vec::new(), counts: HashMap::new() }
+    }
+
     pub(super) fn add(&mut self, kind: FindingKind, detail: String) {
         self.add_about(None, kind, detail);
     }
@@ -26,7 +31,7 @@ impl Findings {
         let list = list.filter(|&list| list < FIRST_SYSTEM_LIST);
         let count = self.counts.entry(kind).or_default();
         *count += 1;
-        if *count <= MAX_FINDINGS_OF_A_KIND {
+        if *count <= self.max_of_a_kind {
             self.list.push(Finding::new(kind, detail).about(list));
         }
     }
@@ -40,7 +45,8 @@ impl Findings {
         let mut list = self.list;
         for &kind in FindingKind::ALL {
             let count = self.counts.get(&kind).copied().unwrap_or(0);
-            if count > MAX_FINDINGS_OF_A_KIND {
+            let listed = list.iter().filter(|finding| finding.kind == kind).count() as u64;
+            if count > listed {
                 let detail = format!("{count} of number {}: {}", kind.number(), kind.title());
                 list.push(Finding::new(FindingKind::TooMany, detail));
             }

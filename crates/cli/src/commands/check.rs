@@ -16,11 +16,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dendro_control::check::{CheckReport, CheckRequest};
-use dendro_daemon::check::{CheckOptions, NotChecked, of_mended, of_more};
+use dendro_control::check::{CheckFinding, CheckReport, CheckRequest};
+use dendro_daemon::check::{CheckOptions, NotChecked, names_of, of_mended, of_more};
 use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
-use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
+use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice};
+use dendro_fs::{FindingCode, Ino};
 use serde::Serialize;
 
 pub(crate) use self::finding::severity_text;
@@ -30,6 +31,11 @@ use crate::args::check::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::output::{self, json};
 use crate::target::{self, Served, Target, identity, tag};
+
+/// How many findings of a kind are listed: as many as fit in memory, within these bounds. After
+/// damage to the medium each names a file. Ten kinds of each would take an eighth of it.
+const FINDINGS_OF_A_KIND: std::ops::RangeInclusive<u64> = 100..=65_536;
+const BYTES_FOR_A_FINDING: u64 = 16_384;
 
 /// What is known without a check.
 #[derive(Debug, Serialize)]
@@ -58,11 +64,32 @@ pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
         repaired.failures.iter().for_each(output::message);
         let before = std::mem::replace(&mut report, check(&source, args, &told)?);
         let mended = repaired.mended.into_iter().map(|of| of_mended(of, &before.findings));
+        let mut mended: Vec<_> = mended.collect();
+        name(&source, args, &mut mended)?;
         let more = repaired.more_mended.into_iter().map(|(code, count)| of_more(code, count, true));
-        report.findings.splice(0..0, mended.chain(more).collect::<Vec<_>>());
+        report.findings.splice(0..0, mended.into_iter().chain(more));
     }
     drop(told);
     say(&report, args, quiet)
+}
+
+fn max_findings_of_a_kind(args: &CheckArgs) -> usize {
+    let (least, most) = FINDINGS_OF_A_KIND.into_inner();
+    (memory_bytes(args) / BYTES_FOR_A_FINDING).clamp(least, most) as usize
+}
+
+/// Says where files without a name are now, and which directories lost names.
+fn name(source: &Path, args: &CheckArgs, mended: &mut [CheckFinding]) -> Result<(), Failure> {
+    let number = FindingCode::Unreachable.number();
+    let nameless = |of: &&mut CheckFinding| of.paths.is_empty() && of.number == number;
+    let lists = mended.iter_mut().filter(nameless).filter_map(|of| of.list.map(Ino)).collect();
+    let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(open(source).map_err(not_done)?));
+    let names = names_of(&device, memory_bytes(args), lists);
+    for finding in mended.iter_mut().filter(nameless) {
+        let paths = finding.list.and_then(|list| names.get(&Ino(list)));
+        finding.paths = paths.cloned().unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// Prints the report, and returns what the command ends with.
@@ -148,6 +175,7 @@ fn check(source: &Path, args: &CheckArgs, told: &Told) -> Result<CheckReport, Fa
         source: source.display().to_string(),
         data: args.data,
         memory_bytes: memory_bytes(args),
+        max_findings_of_a_kind: max_findings_of_a_kind(args),
     };
     let checked = dendro_daemon::check::check(&device, &options, &mut |progress| {
         told.tell(&progress);

@@ -19,6 +19,9 @@ use crate::volume::memory::default_check_bytes;
 /// With a smaller one it would hold back segments for longer.
 const BUSY_SHARE: u32 = 4;
 
+/// So many findings of a kind are listed: the report goes over the control socket.
+const MAX_FINDINGS_OF_A_KIND: usize = 100;
+
 /// How often a state is frozen again for one who waits, when writers needed the room of the last.
 const MAX_TRIES: u32 = 4;
 
@@ -80,6 +83,7 @@ impl Daemon<'_> {
             source: self.volume.source().display().to_string(),
             data: job.request.data,
             memory_bytes: job.request.memory_bytes.unwrap_or_else(|| default_check_bytes() / 2),
+            max_findings_of_a_kind: MAX_FINDINGS_OF_A_KIND,
         };
         let mut pace = Pace::new(disk.activity(), BUSY_SHARE);
         let mut began = SystemClock.now();

@@ -15,7 +15,7 @@ use super::versions::{open_disk, versions};
 
 /// The most versions in which paths of files with findings are looked for. Each one costs a walk
 /// over its directories.
-const MAX_VERSIONS_WALKED: usize = 16;
+const MAX_VERSIONS_WALKED: usize = 64;
 
 /// The findings in trees, with the paths of the files and the names of the versions. What is kept
 /// about directories takes `memory_bytes` at most.

@@ -109,7 +109,7 @@ codes! {
         "lets the file end behind its data";
     /// A file has no name and is not on the orphan list.
     Unreachable = 215, Error, Asked, "a file has no name",
-        "gives it a name in /lost+found";
+        "gives it the name that another version has, or one in /lost+found";
     /// The orphan list has a file that is not an orphan, or lacks one that is.
     BadOrphan = 216, Warning, Safe, "the list of orphans is wrong",
         "corrects the list";
@@ -169,7 +169,7 @@ pub struct NamedEntry {
 }
 
 impl Finding {
-    pub(super) fn new(code: FindingCode, ino: Ino, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: FindingCode, ino: Ino, detail: impl Into<String>) -> Self {
         Self { code, ino, entry: None, expected: None, detail: detail.into() }
     }
 

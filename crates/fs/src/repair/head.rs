@@ -107,11 +107,21 @@ impl<'d> Head<'d> {
     pub(super) fn each_entry(
         &self,
         directory: Ino,
+        take: impl FnMut(u64, &Entry<'_>),
+    ) -> Result<()> {
+        self.each_entry_in(self.view, directory, take)
+    }
+
+    /// The same in another version.
+    pub(super) fn each_entry_in(
+        &self,
+        view: View,
+        directory: Ino,
         mut take: impl FnMut(u64, &Entry<'_>),
     ) -> Result<()> {
         let mut from = DIR_BASE;
         loop {
-            let batch = self.disk.records(self.view, directory.lid(), from, BATCH_LEN)?;
+            let batch = self.disk.records(view, directory.lid(), from, BATCH_LEN)?;
             for (index, record) in &batch {
                 let entries = dirent::entries(record).map_while(Result::ok);
                 entries.for_each(|entry| take(*index, &entry));

@@ -1,8 +1,10 @@
-//! Files that no name leads to get one in `/lost+found`: `#` and their numbers.
+//! Files that no name leads to get the one that another version has, or one in `/lost+found`: `#`
+//! and their numbers.
 
 use dendro_disk::ListHints;
 
 use super::head::{Child, Head};
+use super::names::{Names, Place};
 use crate::check::{Finding, FindingCode};
 use crate::error::{FsError, Result};
 use crate::layout::format::HEAD_INDEX;
@@ -14,12 +16,17 @@ const NAME: &[u8] = b"lost+found";
 /// Names `/lost+found` has if a file that is no directory has its name.
 const MAX_NAMES_TRIED: u32 = 100;
 
-/// Gives a file without a name one, or takes a directory out of a loop.
-pub(super) fn mend(head: &Head<'_>, finding: &Finding) -> Result<()> {
+/// Gives a file without a name one, or takes a directory out of a loop. Returns the directory that
+/// the file was in, if that is known and the file is in `/lost+found` now.
+pub(super) fn mend(head: &Head<'_>, finding: &Finding, names: &Names) -> Result<Option<Ino>> {
     let ino = finding.ino;
-    let directory = directory(head)?;
     let mut edits = head.edits();
-    let Some(inode) = head.inode(&mut edits, ino)? else { return Ok(()) };
+    let Some(inode) = head.inode(&mut edits, ino)? else { return Ok(None) };
+    let child = Child { ino, kind: inode.kind };
+    let place = match names.place(head, child)? {
+        Some(place) => place.clone(),
+        None => Place { directory: directory(head)?, name: format!("#{ino}").into_bytes() },
+    };
     if finding.code == FindingCode::DirectoryLoop {
         let mut names = Vec::new();
         let parent = Ino(inode.parent);
@@ -32,15 +39,17 @@ pub(super) fn mend(head: &Head<'_>, finding: &Finding) -> Result<()> {
             head.remove_entry(&mut edits, parent, &name)?;
         }
     }
-    let child = Child { ino, kind: inode.kind };
-    head.add_entry(&mut edits, directory, format!("#{ino}").as_bytes(), child)?;
+    head.add_entry(&mut edits, place.directory, &place.name, child)?;
     head.change_inode(&mut edits, ino, |inode| {
-        inode.parent = directory.0;
+        inode.parent = place.directory.0;
         if inode.kind != FileKind::Directory {
             inode.nlink = 1;
         }
     })?;
-    head.commit(edits, |_| ())
+    head.commit(edits, |_| ())?;
+    let was_in = Ino(inode.parent);
+    let is_elsewhere = was_in != Ino(0) && was_in != place.directory;
+    Ok(Some(was_in).filter(|_| is_elsewhere && finding.code == FindingCode::Unreachable))
 }
 
 /// The directory `/lost+found`, made if it is not there.

@@ -384,6 +384,73 @@ fn a_lost_description_is_taken_from_another_version() {
     assert_eq!(mount(&fixture.disk).label(), "test");
 }
 
+/// The sample with a snapshot, in which all names in the root directory are lost then.
+fn without_names(before: impl FnOnce(&Fixture, &mut Aru<'_>)) -> (Fixture, View) {
+    use dendro_disk::Versions;
+    let fixture = sample();
+    let snapshot = fixture.disk.snapshot(0, Some("s")).unwrap().view();
+    let mut aru = Aru::new(View::HEAD);
+    for name in ["d", "f", "short"] {
+        change_entry(&fixture, &mut aru, Ino::ROOT, name.as_bytes(), Vec::clear);
+    }
+    before(&fixture, &mut aru);
+    fixture.disk.commit(aru).unwrap();
+    (fixture, snapshot)
+}
+
+#[test]
+fn names_that_another_version_has_come_back() {
+    let (fixture, snapshot) = without_names(|_, _| ());
+    let first = repair(&*fixture.disk, View::HEAD, &[snapshot], &OPTIONS, &mut || Ok(())).unwrap();
+    assert_eq!((first.left, first.failures), (vec![], vec![]));
+    assert_eq!(verify(&*fixture.disk, View::HEAD), Ok(vec![]));
+    let whole = sample();
+    let fs = mount(&fixture.disk);
+    for path in ["d", "d/sub", "d/link", "f", "short"] {
+        assert_eq!(find(&fs, path), Some(ino(&whole, path)), "{path}");
+    }
+    assert_eq!(find(&fs, "lost+found"), None);
+}
+
+#[test]
+fn a_name_that_is_in_use_again_or_would_close_a_loop_is_not_given_back_as_it_was() {
+    let (d, sub) = (ino(&sample(), "d"), ino(&sample(), "d/sub"));
+    let short = ino(&sample(), "short");
+    let (fixture, snapshot) = without_names(|fixture, aru| {
+        // `short` has the name of `f`, and the directories are the other way round.
+        change_entry(fixture, aru, Ino::ROOT, b"f", |record| {
+            record.clear();
+            dirent::insert(record, b"f", short, FileKind::Regular).unwrap();
+        });
+        change_entry(fixture, aru, d, b"sub", Vec::clear);
+        change_entry(fixture, aru, sub, b"d", |record| {
+            dirent::insert(record, b"d", d, FileKind::Directory).unwrap();
+        });
+        change(fixture, aru, d, |inode| inode.parent = sub.0);
+        change(fixture, aru, sub, |inode| inode.parent = d.0);
+    });
+    let f = ino(&sample(), "f");
+    let done = repair(&*fixture.disk, View::HEAD, &[snapshot], &OPTIONS, &mut || Ok(())).unwrap();
+    assert_eq!((done.left, done.failures), (vec![], vec![]));
+    let fs = mount(&fixture.disk);
+    assert_eq!((find(&fs, "f"), find(&fs, &format!("f~{f}"))), (Some(short), Some(f)));
+    let reachable = reachable(&fs);
+    assert!([d, sub].iter().all(|ino| reachable.contains(ino)));
+}
+
+#[test]
+fn of_names_that_no_version_has_the_directory_is_told() {
+    let (fixture, _) = without_names(|_, _| ());
+    let done = repair(&*fixture.disk, View::HEAD, &[], &OPTIONS, &mut || Ok(())).unwrap();
+    let told = done.mended.iter().find(|of| of.ino == Ino::ROOT && of.detail.contains(", 3 of"));
+    let text = &told.expect("it is said of the root").detail;
+    for path in ["d", "f", "short"] {
+        let number = format!("#{}", ino(&sample(), path));
+        assert!(text.contains(&number), "{text}");
+        assert!(find(&mount(&fixture.disk), &format!("lost+found/{number}")).is_some());
+    }
+}
+
 #[test]
 fn without_any_description_all_names_move_to_where_a_new_key_has_them() {
     let disk = mended_after(
