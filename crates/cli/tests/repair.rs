@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use common::{Scratch, harm, harm_a_count, skips_mounts};
 use dendro_disk::{Lid, LogicalDisk};
@@ -142,4 +142,77 @@ fn progress_is_told_at_a_descriptor_as_e2fsck_does() {
     scratch.dendro(["check", "-C", &image]).succeeds();
     scratch.dendro(["check", "--memory", "8M", &image]).succeeds();
     assert_eq!(scratch.dendro(["check", "--memory", "1M", &image]).code, Some(16));
+}
+
+/// Writes until there is no room, and then less at a time.
+fn fill_up(scratch: &Scratch) {
+    for (number, len) in [1 << 20, 64 << 10, 4096, 1].into_iter().enumerate() {
+        for part in 0.. {
+            let name = scratch.inside(&format!("fill/{number}-{part}"));
+            if fs::write(&name, vec![7; len]).is_err() {
+                let _ = fs::remove_file(&name);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repair_on_a_full_volume_says_so_and_goes_on_once_there_is_room() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    fs::create_dir(scratch.inside("fill")).unwrap();
+    for number in 0..4000 {
+        fs::write(scratch.inside(&format!("dir/file-{number}")), format!("{number}")).unwrap();
+    }
+    let dir = Lid(fs::metadata(scratch.inside("dir")).unwrap().ino());
+    scratch.umount();
+    // The files lose their names, and need new ones.
+    harm(&scratch.image(), |disk, aru| {
+        for (index, _) in disk.records(aru.view(), dir, DIR_BASE, 5000).unwrap() {
+            aru.delete_record(dir, index);
+        }
+    });
+    scratch.mount();
+    fill_up(&scratch);
+    scratch.umount();
+
+    let image = scratch.image();
+    scratch
+        .dendro(["check", "-y", &image])
+        .fails(8, &["the repair ended early", "no space left", "delete files"]);
+    // It is not stuck: a second try says the same, and what was done is no worse.
+    scratch.dendro(["check", "-y", &image]).fails(8, &["the repair ended early"]);
+    let left = scratch.dendro(["check", "--data", &image]);
+    assert_eq!(left.code, Some(4), "{left:?}");
+    assert!(left.out.contains("error 215: ") && !left.out.contains("error 207: "), "{left:?}");
+
+    scratch.mount();
+    fs::remove_dir_all(scratch.inside("fill")).unwrap();
+    let versions = scratch.dendro(["snapshot", "list", "--json", &scratch.mount_point()]);
+    scratch.umount();
+    for name in before_repairs(&versions.succeeds().out) {
+        scratch.dendro(["snapshot", "delete", &format!("{image}@{name}")]).succeeds();
+    }
+    assert_eq!(scratch.dendro(["check", "-y", &image]).code, Some(1));
+    scratch.dendro(["check", "--data", &image]).succeeds();
+    scratch.mount();
+    let found = fs::read_dir(scratch.inside("lost+found")).unwrap();
+    let mut contents: Vec<u32> = found
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap().parse().unwrap())
+        .collect();
+    contents.sort_unstable();
+    assert!(contents == (0..4000).collect::<Vec<u32>>(), "{} files", contents.len());
+    scratch.umount();
+}
+
+/// The snapshots that repairs have made.
+fn before_repairs(json: &str) -> Vec<String> {
+    let names = json.split('"').filter(|part| part.starts_with("before-repair-"));
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    names.into_iter().map(str::to_owned).collect()
 }

@@ -54,7 +54,15 @@ pub(super) fn run(source: &Path, wish: Wish, told: &Told) -> Result<Repaired, Fa
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
     outcome.map_err(|error| {
-        fail(&format_args!("the repair ended early: {error}; what was mended until then stays"))
+        let advice = match error {
+            FsError::Disk(DiskError::NoSpace { .. }) => {
+                "; delete files or snapshots, also those of earlier repairs, and repeat it"
+            }
+            _ => "",
+        };
+        fail(&format_args!(
+            "the repair ended early: {error}; what was mended until then stays{advice}"
+        ))
     })?;
     shut_down.map_err(|error| fail(&error))?;
     Ok(repaired)
