@@ -167,7 +167,10 @@ impl MetadataCopy<'_> {
             }
             let bytes = checkpoint.encode();
             crc32c = checksum(&bytes);
-            self.target.put(current.checkpoint_addr.bytes(), &bytes)?;
+            for addr in [Some(current.checkpoint_addr), current.checkpoint_mirror] {
+                let sound = addr.filter(|it| self.volume.checkpoint_at(&current, *it).is_ok());
+                sound.map_or(Ok(()), |addr| self.target.put(addr.bytes(), &bytes))?;
+            }
         }
         for found in self.volume.superblocks().all() {
             let is_current = found.superblock.seq == current.seq;

@@ -28,7 +28,8 @@ use dendro_base::Timestamp;
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::superblock::{
-    INCOMPATIBLE_RETIRED, INCOMPATIBLE_VERSIONS, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_VERSIONS, KNOWN_INCOMPATIBLE,
+    READ_ONLY_REMOVALS,
 };
 use dendro_format::{Checkpoint, Identity, SegmentNo, Superblock};
 
@@ -88,10 +89,14 @@ pub fn rebuild(
         Sweep::run(&volume, &mut |segment| progress(segment.0 + 1, count))
     };
     found.adopt_identity(&sweep);
-    let volume = found.volume(device)?;
+    let mut volume = found.volume(device)?;
     let mut checkpoints = sweep.checkpoints.clone();
     checkpoints.extend(found.named_checkpoints(&volume));
     checkpoints.retain(|of| is_usable(&volume, &of.checkpoint));
+    volume.adopt_mirrors(sweep.mirrors.iter().copied());
+    for of in &checkpoints {
+        volume.adopt_mirrors(of.checkpoint.mirrors.iter().copied());
+    }
     let in_force = checkpoints.iter().find(|of| found.names(of)).cloned();
     let base = Base::choose(&volume, &sweep, checkpoints, in_force.as_ref());
     let mut report = RebuildReport {
@@ -156,6 +161,8 @@ fn is_usable(volume: &Volume<'_>, checkpoint: &Checkpoint) -> bool {
     is_place(checkpoint.log)
         && is_place(checkpoint.map)
         && checkpoint.usage_overrides.iter().all(|(segment, _)| layout.is_log_segment(*segment))
+        && (checkpoint.mirrors.iter())
+            .all(|(of, mirror)| layout.is_log_segment(*of) && layout.is_log_segment(*mirror))
 }
 
 /// The volume, as far as its superblocks tell it.
@@ -253,10 +260,11 @@ impl Found {
             clean: false,
             read_only: self.superblock.read_only | READ_ONLY_REMOVALS,
             incompatible: self.superblock.incompatible
-                | (KNOWN_INCOMPATIBLE & !INCOMPATIBLE_RETIRED),
+                | (KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS)),
             checkpoint_addr: of.addr,
             checkpoint_len_bytes: of.len_bytes,
             checkpoint_crc32c: of.crc32c,
+            checkpoint_mirror: of.checkpoint.mirror_of(self.superblock.layout, of.addr),
             written: now,
             ..self.superblock.clone()
         };
@@ -306,6 +314,7 @@ impl Found {
                     counts_are_exact: true,
                     identity: None,
                     usage_overrides: Vec::new(),
+                    mirrors: Vec::new(),
                 }
             }
         };

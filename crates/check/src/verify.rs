@@ -77,6 +77,7 @@ pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'
             }
             match volume.checkpoint() {
                 Ok(checkpoint) => {
+                    verify_copies(&volume, &mut findings);
                     verify_checkpoint(&volume, &checkpoint, options, &mut watch, &mut findings)
                 }
                 Err(error) => {
@@ -137,6 +138,17 @@ fn verify_checkpoint(
     }
     report_log(volume, &log, findings);
     counts
+}
+
+/// Both copies of the checkpoint, of which one can be read.
+fn verify_copies(volume: &Volume<'_>, findings: &mut Findings) {
+    let superblock = volume.superblock();
+    for addr in [Some(superblock.checkpoint_addr), superblock.checkpoint_mirror] {
+        let problem = addr.and_then(|addr| volume.checkpoint_at(superblock, addr).err());
+        if let Some(problem) = problem {
+            findings.add(FindingKind::CheckpointCopy, problem.to_string());
+        }
+    }
 }
 
 fn verify_positions(layout: Layout, checkpoint: &Checkpoint, findings: &mut Findings) {

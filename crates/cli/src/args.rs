@@ -176,6 +176,11 @@ pub(crate) struct MkfsArgs {
     /// Allocate all of the image on the file system that holds it, for good
     #[arg(long)]
     pub(crate) allocate: bool,
+    /// Keep the map of files and its checkpoints once or twice, far apart: with 2
+    /// no bad sector of theirs loses anything
+    #[arg(long, value_name = "COPIES", default_value = "1",
+          value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) metadata_copies: u8,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -229,14 +229,9 @@ struct Trees {
     is_whole: bool,
 }
 
-/// Whether the disk below the files is sound enough for a repair to write to it. Damaged contents
-/// of files do not matter.
+/// Whether the disk below the files is sound enough for a repair to write to it.
 fn is_disk_sound(mut kinds: impl Iterator<Item = FindingKind>) -> bool {
-    kinds.all(|kind| {
-        let is_of_contents =
-            matches!(kind, FindingKind::BlockUnreadable | FindingKind::BlockDamaged);
-        is_of_contents || kind.severity() == dendro_check::Severity::Note
-    })
+    kinds.all(|kind| kind.leaves_map_whole() || kind.severity() == dendro_check::Severity::Note)
 }
 
 fn is_about_log(finding: &dendro_check::Finding) -> bool {

@@ -99,6 +99,7 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         SegmentStatus::Dirty => SegmentState::Dirty,
         SegmentStatus::Pending => SegmentState::Pending,
         SegmentStatus::Retired => SegmentState::Retired,
+        SegmentStatus::Mirror => SegmentState::Mirror,
     };
     wire::SegmentFacts {
         number,

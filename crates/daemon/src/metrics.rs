@@ -241,6 +241,7 @@ fn segments(stats: &Stats) -> Vec<Metric> {
         ("dirty_segments", "state=\"dirty\"", stats.segments.dirty),
         ("pending_segments", "state=\"pending\"", stats.segments.pending),
         ("retired_segments", "state=\"retired\"", stats.segments.retired),
+        ("mirror_segments", "state=\"mirror\"", stats.segments.mirror),
     ]
     .into_iter()
     .map(|(name, labels, value)| Metric { labels, ..gauge(name, "dendro_segments", help, value) })

@@ -8,16 +8,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::{Addr, Layout, SegmentNo};
 use crate::node::NodePtr;
-use crate::superblock::Superblock;
+use crate::superblock::{INCOMPATIBLE_MIRRORS, Superblock};
 use crate::usage::{FIRST_SYSTEM_LIST, USAGE_LEN_BYTES, Usage};
 use crate::{Malformed, Result, can_be_counted, checksum};
 
 const MAGIC: [u8; 4] = *b"DCP1";
 const VERSION: u16 = 1;
 const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
+/// Bytes of the entry of a segment with a mirror.
+pub const MIRROR_LEN_BYTES: usize = 8;
 
 /// The fixed part of a checkpoint, version 1. The usage overrides follow: a segment's number
-/// (4 bytes) and its usage (16) each, in ascending order.
+/// (4 bytes) and its usage (16) each, in ascending order. Behind them are the mirrors: the number
+/// of a segment and that of its mirror (4 bytes) each, in ascending order of the former.
 ///
 /// | offset | size | field             | meaning                                              |
 /// |-------:|-----:|-------------------|------------------------------------------------------|
@@ -200,6 +203,10 @@ pub struct Checkpoint {
     /// Usage that differs from the map's records, by ascending segment: the changes that were
     /// caused by writing the checkpoint itself.
     pub usage_overrides: Vec<(SegmentNo, Usage)>,
+    /// Segments of the map that have a mirror, in ascending order, each with its mirror: a segment
+    /// in which the same bytes lie at the same offsets. Only with
+    /// [`INCOMPATIBLE_MIRRORS`].
+    pub mirrors: Vec<(SegmentNo, SegmentNo)>,
 }
 
 impl Checkpoint {
@@ -264,6 +271,10 @@ impl Checkpoint {
             out.extend_from_slice(&segment.0.to_le_bytes());
             out.extend_from_slice(&usage.encode());
         }
+        for (segment, mirror) in &self.mirrors {
+            out.extend_from_slice(&segment.0.to_le_bytes());
+            out.extend_from_slice(&mirror.0.to_le_bytes());
+        }
         let crc32c = checksum(&out[8..]);
         out[4..8].copy_from_slice(&crc32c.to_le_bytes());
         out
@@ -291,10 +302,15 @@ impl Checkpoint {
         if !can_be_counted(&counters) || raw.next_list.get() > FIRST_SYSTEM_LIST {
             return Err(WRONG("a number in it is out of range"));
         }
-        if rest.len() as u64 != u64::from(raw.override_count.get()) * OVERRIDE_LEN_BYTES as u64 {
+        let overrides_len_bytes = raw.override_count.get() as usize * OVERRIDE_LEN_BYTES;
+        let (overrides, mirrors) =
+            rest.split_at_checked(overrides_len_bytes).ok_or(WRONG("its length is wrong"))?;
+        let has_mirrors = raw.incompatible.get() & INCOMPATIBLE_MIRRORS != 0;
+        if !mirrors.len().is_multiple_of(MIRROR_LEN_BYTES) || !mirrors.is_empty() && !has_mirrors {
             return Err(WRONG("its length is wrong"));
         }
-        let usage_overrides = rest
+        let mirrors = decode_mirrors(mirrors).ok_or(WRONG("its mirrors are wrong"))?;
+        let usage_overrides = overrides
             .chunks_exact(OVERRIDE_LEN_BYTES)
             .map(|entry| {
                 let number = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
@@ -335,6 +351,31 @@ impl Checkpoint {
             counts_are_exact: raw.flags & COUNTS_ARE_EXACT != 0,
             identity: raw.identity()?,
             usage_overrides,
+            mirrors,
         })
     }
+}
+
+impl Checkpoint {
+    /// Where the bytes at `addr` lie once more, if their segment has a mirror.
+    #[must_use]
+    pub fn mirror_of(&self, layout: Layout, addr: Addr) -> Option<Addr> {
+        let segment = layout.segment_of(addr);
+        let at = self.mirrors.binary_search_by_key(&segment, |(of, _)| *of).ok()?;
+        let within = addr.bytes() - layout.segment_offset(segment);
+        Some(Addr::from_bytes(layout.segment_offset(self.mirrors[at].1) + within))
+    }
+}
+
+/// Reads the list of mirrors. No segment is a mirror twice, or has one and is one.
+fn decode_mirrors(bytes: &[u8]) -> Option<Vec<(SegmentNo, SegmentNo)>> {
+    let number = |bytes: &[u8]| Some(SegmentNo(u32::from_le_bytes(bytes.try_into().ok()?)));
+    let entries = bytes.chunks_exact(MIRROR_LEN_BYTES);
+    let list: Vec<(SegmentNo, SegmentNo)> =
+        entries.map(|entry| number(&entry[..4]).zip(number(&entry[4..]))).collect::<Option<_>>()?;
+    let mut all: Vec<SegmentNo> = list.iter().flat_map(|(of, mirror)| [*of, *mirror]).collect();
+    all.sort_unstable();
+    let is_sound =
+        list.is_sorted_by(|(one, _), (next, _)| one < next) && all.is_sorted_by(|a, b| a < b);
+    is_sound.then_some(list)
 }

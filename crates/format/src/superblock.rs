@@ -32,12 +32,15 @@ pub const INCOMPATIBLE_CHUNK_SKIPS: u64 = 1 << 2;
 pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
 /// Feature flag: the superblock has a list of retired segments ([`crate::retired`]).
 pub const INCOMPATIBLE_RETIRED: u64 = 1 << 4;
+/// Feature flag: segments of the map may have mirrors ([`crate::Checkpoint::mirrors`]).
+pub const INCOMPATIBLE_MIRRORS: u64 = 1 << 5;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
     | INCOMPATIBLE_CHUNK_SKIPS
     | INCOMPATIBLE_REUSE
-    | INCOMPATIBLE_RETIRED;
+    | INCOMPATIBLE_RETIRED
+    | INCOMPATIBLE_MIRRORS;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.
@@ -88,7 +91,8 @@ const CHECKSUM_CRC32C: u8 = 1;
 /// |    120 |   64 | `label`              | UTF-8, zero-padded                                 |
 /// |    184 |    4 | `retired_count`      | entries of the list of retired segments, 128 at most |
 /// |    188 | 2048 | `retired`            | the list ([`RetiredV1`]); zero behind its end      |
-/// |   2236 | 1860 | `reserved`           | zero                                               |
+/// |   2236 |    8 | `mirror_addr`        | where the checkpoint lies once more; 0: nowhere    |
+/// |   2244 | 1852 | `reserved`           | zero                                               |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperblockV1 {
@@ -115,13 +119,14 @@ pub struct SuperblockV1 {
     label: [u8; LABEL_LEN_BYTES],
     retired_count: U32,
     retired: [u8; 2048],
-    reserved: [u8; 1860],
+    mirror_addr: U64,
+    reserved: [u8; 1852],
 }
 
 const _: () = assert!(size_of::<SuperblockV1>() == SUPERBLOCK_LEN_BYTES);
 const _: () = assert!(offset_of!(SuperblockV1, segment_size_log2) == 64);
 const _: () = assert!(offset_of!(SuperblockV1, label) == 120);
-const _: () = assert!(offset_of!(SuperblockV1, reserved) == 188 + RETIRED_LEN_BYTES);
+const _: () = assert!(offset_of!(SuperblockV1, mirror_addr) == 188 + RETIRED_LEN_BYTES);
 
 /// A superblock in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +164,8 @@ pub struct Superblock {
     /// Segments that are not filled again, [`retired::MAX_RETIRED`] entries at most. It counts with
     /// [`INCOMPATIBLE_RETIRED`] alone.
     pub retired: Vec<Retired>,
+    /// Where the checkpoint lies once more. It counts with [`INCOMPATIBLE_MIRRORS`] alone.
+    pub checkpoint_mirror: Option<Addr>,
 }
 
 impl Superblock {
@@ -196,6 +203,7 @@ impl Superblock {
             label,
             retired_count: (entries.len() as u32).into(),
             retired,
+            mirror_addr: self.checkpoint_mirror.map_or(0, |mirror| mirror.0).into(),
             reserved: FromZeros::new_zeroed(),
         });
         raw.crc32c = checksum(&raw.as_bytes()[12..]).into();
@@ -228,6 +236,7 @@ impl Superblock {
             0 => Vec::new(),
             _ => retired::decode_list(raw.retired_count.get(), &raw.retired, layout)?,
         };
+        let has_mirrors = raw.incompatible.get() & INCOMPATIBLE_MIRRORS != 0;
         let label_len = raw.label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_LEN_BYTES);
         Ok(Self {
             uuid: Uuid(raw.uuid),
@@ -246,11 +255,19 @@ impl Superblock {
             hash_key: raw.hash_key,
             label: String::from_utf8_lossy(&raw.label[..label_len]).into_owned(),
             retired,
+            checkpoint_mirror: Some(Addr(raw.mirror_addr.get()))
+                .filter(|mirror| has_mirrors && mirror.0 != 0),
         })
     }
 }
 
 impl Superblock {
+    /// How often nodes of the map and checkpoints are kept.
+    #[must_use]
+    pub const fn metadata_copies(&self) -> u8 {
+        if self.incompatible & INCOMPATIBLE_MIRRORS == 0 { 1 } else { 2 }
+    }
+
     /// Where its volume has backup superblocks on a device of this length, if it has any.
     #[must_use]
     pub fn backup_area(&self, device_len_bytes: u64) -> Option<Range<u64>> {

@@ -12,6 +12,7 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::Records;
+use dendro_format::superblock::INCOMPATIBLE_MIRRORS;
 use dendro_format::{
     Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout, NodePtr, PageRef,
     PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
@@ -93,10 +94,20 @@ fn superblock_v1() {
         hash_key: *b"sixteen bytes ok",
         label: "Jahresringe ○".into(),
         retired: Vec::new(),
+        checkpoint_mirror: None,
     };
     let bytes = superblock.encode();
     check("superblock_v1", bytes.as_slot());
-    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(superblock));
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(superblock.clone()));
+
+    let mirrored = Superblock {
+        incompatible: INCOMPATIBLE_MIRRORS,
+        checkpoint_mirror: Some(Addr(0x0102_0304_0506)),
+        ..superblock
+    };
+    let bytes = mirrored.encode();
+    check("superblock_mirrored_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(mirrored));
 }
 
 #[test]
@@ -249,10 +260,32 @@ fn checkpoint_v1() {
             (SegmentNo(2), usage(0x0a0b_0c0d, Head::Main)),
             (SegmentNo(0x0102_0304), usage(64, Head::Map)),
         ],
+        mirrors: Vec::new(),
     };
     let bytes = checkpoint.encode();
     check("checkpoint_v1", &bytes);
     assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(checkpoint.clone()));
+
+    let incompatible = INCOMPATIBLE_MIRRORS;
+    let identity = Identity {
+        layout: Layout::new(20, 0x0a0b_0c0d).unwrap(),
+        hash_key: [0; 16],
+        incompatible,
+        read_only: 0,
+        compatible: 0,
+    };
+    let mirrors = vec![(SegmentNo(7), SegmentNo(0x0506_0708)), (SegmentNo(9), SegmentNo(2))];
+    let mirrored = Checkpoint { identity: Some(identity), mirrors, ..checkpoint.clone() };
+    let bytes = mirrored.encode();
+    check("checkpoint_mirrored_v1", &bytes);
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(mirrored.clone()));
+    for wrong in [vec![(9, 2), (7, 8)], vec![(7, 8), (7, 9)], vec![(7, 8), (9, 8)], vec![(7, 7)]] {
+        let mirrors = wrong.iter().map(|(of, mirror)| (SegmentNo(*of), SegmentNo(*mirror)));
+        let wrong = Checkpoint { mirrors: mirrors.collect(), ..mirrored.clone() };
+        assert!(Checkpoint::decode(&wrong.encode(), &ID).is_err(), "{:?}", wrong.mirrors);
+    }
+    let unmarked = Checkpoint { identity: None, ..mirrored };
+    assert!(Checkpoint::decode(&unmarked.encode(), &ID).is_err());
 
     let empty = Checkpoint { root: None, usage_overrides: Vec::new(), ..checkpoint };
     let bytes = empty.encode();

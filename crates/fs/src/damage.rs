@@ -32,6 +32,8 @@ pub enum DamagedPart {
     Checkpoint,
     /// A superblock.
     Superblock,
+    /// One of two copies of a node of the map, of which the other is sound.
+    NodeCopy,
 }
 
 impl DamagedPart {
@@ -43,6 +45,7 @@ impl DamagedPart {
             Self::Records => (1, 0, 0),
             Self::Checkpoint => (2, 0, 0),
             Self::Superblock => (3, 0, 0),
+            Self::NodeCopy => (4, 0, 0),
         }
     }
 
@@ -51,6 +54,7 @@ impl DamagedPart {
             1 => Self::Records,
             2 => Self::Checkpoint,
             3 => Self::Superblock,
+            4 => Self::NodeCopy,
             _ if list != 0 => Self::Page(list, page),
             _ => Self::Node,
         }
@@ -183,11 +187,12 @@ mod tests {
     fn damage(number: u64) -> KeptDamage {
         KeptDamage {
             addr_bytes: number * 4096,
-            part: match number % 5 {
+            part: match number % 6 {
                 0 => DamagedPart::Node,
                 1 => DamagedPart::Records,
                 2 => DamagedPart::Checkpoint,
                 3 => DamagedPart::Superblock,
+                4 => DamagedPart::NodeCopy,
                 _ => DamagedPart::Page(7, number),
             },
             view: (!number.is_multiple_of(3)).then_some(View { branch: 1, epoch: Some(number) }),

@@ -13,6 +13,8 @@
 //!    freeze become clean (segments 2). Segments that became empty since are still needed by this
 //!    checkpoint.
 
+mod mirroring;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -21,13 +23,13 @@ use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
-use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
+use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition, MIRROR_LEN_BYTES};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
-    Checkpoint, ChildPtr, Head, Identity, NodePtr, PartialHeader, Record, SegmentNo, Usage,
+    Addr, Checkpoint, ChildPtr, Head, Identity, NodePtr, PartialHeader, Record, SegmentNo, Usage,
     checksum,
 };
 
@@ -36,6 +38,7 @@ use dendro_policy::Class;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Fault;
 use crate::flush::Flusher;
+use crate::log::mirrors::Mirrors;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{FrozenSegments, Generation, node_footprint_bytes};
 use crate::log::writer::Refusal;
@@ -77,7 +80,11 @@ pub(crate) struct Checkpoints {
 struct WaitingNodes {
     buf: AlignedBuf,
     len_bytes: usize,
+    segment: SegmentNo,
+    /// Where it is to be written, in bytes; then in the segment's mirror.
     offset: u64,
+    mirror_offset: Option<u64>,
+    is_written: bool,
 }
 
 impl Checkpoints {
@@ -111,6 +118,7 @@ pub(crate) struct Checkpointer {
     volume: Arc<Volume>,
     flusher: Arc<Flusher>,
     accounts: Arc<Accounts>,
+    mirrors: Mirrors,
     /// The bytes of log after which a checkpoint is due.
     max_log_bytes: u64,
     /// Whether freed segments are discarded.
@@ -131,10 +139,12 @@ impl Checkpointer {
         options: &OpenOptions,
         last: Checkpoints,
     ) -> Self {
+        let mirrors = volume.read().state.segments.mirrors().clone();
         Self {
             volume,
             flusher,
             accounts,
+            mirrors,
             max_log_bytes: options.checkpoint_log_bytes,
             discards: options.discard,
             seq: AtomicU64::new(last.seq),
@@ -319,6 +329,7 @@ impl Checkpointer {
             counts_are_exact: segments.page_counts().are_exact,
             identity: None,
             usage_overrides: Vec::new(),
+            mirrors: Vec::new(),
         };
         let pending = engine.state.segments.freeze();
         if let Some(frozen) = &mut checkpoints.frozen {
@@ -381,7 +392,7 @@ impl Checkpointer {
             return Err(error);
         }
         let stepped = self.write_nodes(checkpoints, &mut job).and_then(|partial| match partial {
-            Some(partial) => self.commit_job(checkpoints, &mut job, partial, clean).map(|()| true),
+            Some(partial) => self.commit_job(checkpoints, &mut job, partial, clean),
             None => Ok(false),
         });
         match stepped {
@@ -436,20 +447,28 @@ impl Checkpointer {
         Ok(Some(partial))
     }
 
+    /// Commits the checkpoint of a job whose nodes are all written. Returns false if it names a
+    /// mirror that has just been given up: the next step writes another checkpoint.
     fn commit_job(
         &self,
         checkpoints: &mut Checkpoints,
         job: &mut CheckpointJob,
         mut partial: Partial,
         clean: bool,
-    ) -> Result<()> {
-        let mut checkpoint = self.finished_checkpoint(job);
-        let len =
-            CHECKPOINT_FIXED_LEN_BYTES + checkpoint.usage_overrides.len() * (4 + USAGE_LEN_BYTES);
-        if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
+    ) -> Result<bool> {
+        let mut checkpoint = self.finished_checkpoint(job, partial.segment());
+        if !partial.fits(0, len_bytes_of(&checkpoint), MAX_FIXED_LEN_BYTES) {
             self.close_map_partial(checkpoints, partial, job)?;
             partial = self.open_next_map_segment(checkpoints)?;
+            checkpoint.mirrors = self.mirrors_of(job, partial.segment());
         }
+        // A mirror that is not listed is clean after the next mount, and nothing is lost.
+        while !partial.fits(0, len_bytes_of(&checkpoint), MAX_FIXED_LEN_BYTES)
+            && !checkpoint.mirrors.is_empty()
+        {
+            checkpoint.mirrors.truncate(checkpoint.mirrors.len() / 2);
+        }
+        let len = len_bytes_of(&checkpoint);
         if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
             let why = format!("a checkpoint of {len} bytes does not fit into a segment");
             return Err(self.volume.latch(Fault::Error(Error::Failed(why))));
@@ -462,10 +481,14 @@ impl Checkpointer {
         checkpoint.identity = Some(Identity::of(&self.volume.superblock()));
         let bytes = checkpoint.encode();
         let addr = partial.addr_at(offset);
+        let mirror = self.mirrors.place_of(self.volume.layout(), addr);
         let crc32c = checksum(&bytes);
         partial.fill_block(offset, &bytes);
         partial.push(&Record::Checkpoint { addr, len_bytes: len as u32, crc32c });
         self.close_map_partial(checkpoints, partial, job)?;
+        if self.mirrors.place_of(self.volume.layout(), addr) != mirror {
+            return Ok(false);
+        }
 
         self.volume.write_log_through(checkpoint.log_seq.saturating_sub(1))?;
         self.volume.flush_device()?;
@@ -476,27 +499,34 @@ impl Checkpointer {
                 next.checkpoint_addr = addr;
                 next.checkpoint_len_bytes = len as u32;
                 next.checkpoint_crc32c = crc32c;
+                next.checkpoint_mirror = mirror;
                 next.written = checkpoint.time;
             });
             checkpoints.lacks_superblock = appended.is_err();
             appended?;
         }
         if let Some(frozen) = &mut checkpoints.frozen {
-            job.added.keys().for_each(|segment| frozen.add(*segment));
-            frozen.add(checkpoint.map.segment);
+            let filled = job.added.keys().copied().chain([checkpoint.map.segment]);
+            for segment in filled.flat_map(|of| [Some(of), self.mirrors.of(of)]).flatten() {
+                frozen.add(segment);
+            }
             frozen.end_at(checkpoint.map);
+            if let Some(segment) = self.mirrors.of(checkpoint.map.segment) {
+                frozen.end_at(HeadPosition { segment, ..checkpoint.map });
+            }
         }
         self.flusher.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
         checkpoints.seq = checkpoint.seq;
         self.time_ns.store(checkpoint.time.0, Ordering::Release);
         self.seq.store(checkpoints.seq, Ordering::Release);
         checkpoints.taken = checkpoint.time;
-        Ok(())
+        Ok(true)
     }
 
-    /// Returns the checkpoint of a job whose nodes are all written. The place where the map stream
-    /// continues is still missing.
-    fn finished_checkpoint(&self, job: &CheckpointJob) -> Checkpoint {
+    /// Returns the checkpoint of a job whose nodes are written, to be written to segment `last`.
+    /// The place where the map stream continues is still missing.
+    fn finished_checkpoint(&self, job: &CheckpointJob, last: SegmentNo) -> Checkpoint {
+        let mirrors = self.mirrors_of(job, last);
         let mut usage = job.usage.clone();
         let engine = self.volume.read();
         for (&segment, added) in &job.added {
@@ -514,6 +544,7 @@ impl Checkpointer {
         Checkpoint {
             live_bytes: job.checkpoint.live_bytes + added_bytes,
             usage_overrides: usage.into_iter().collect(),
+            mirrors,
             ..job.checkpoint.clone()
         }
     }
@@ -558,13 +589,12 @@ impl Checkpointer {
             reusable
         };
         if self.discards {
-            let size = self.volume.layout().segment_size_bytes();
-            for segment in &reusable {
+            let layout = self.volume.layout();
+            for segment in reusable.iter().flat_map(|of| [Some(*of), self.mirrors.of(*of)]) {
+                let Some(segment) = segment else { continue };
+                let offset = layout.segment_offset(segment);
                 // Discarding is a hint to the device. A failure changes nothing.
-                let _ = self
-                    .volume
-                    .device()
-                    .discard(self.volume.layout().segment_offset(*segment), size);
+                let _ = self.volume.device().discard(offset, layout.segment_size_bytes());
             }
         }
         let mut engine = self.volume.write();
@@ -576,7 +606,7 @@ impl Checkpointer {
     fn open_map_partial(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
         let size = self.volume.layout().segment_size_bytes();
         if let Some(segment) = checkpoints.head.segment
-            && !self.volume.read().state.segments.is_retired(segment)
+            && !self.is_retired(segment)
             && size - u64::from(checkpoints.head.offset_bytes) >= MIN_CAPACITY_BYTES as u64
         {
             return Ok(self.map_partial(checkpoints, segment));
@@ -590,7 +620,13 @@ impl Checkpointer {
             if let Some(full) = checkpoints.head.segment.take() {
                 engine.state.segments.close(full);
             }
-            engine.state.segments.open(Head::Map, Class::MAIN)
+            let segment = engine.state.segments.open(Head::Map, Class::MAIN);
+            let is_mirrored = self.accounts.metadata_copies() > 1;
+            if let Some(segment) = segment.filter(|_| is_mirrored) {
+                let kept = self.accounts.kept_from_mirrors(&engine) as usize;
+                engine.state.segments.open_mirror(segment, kept);
+            }
+            segment
         };
         let Some(segment) = segment else {
             let needed_bytes = self.accounts.map_stream().left_bytes().max(1);
@@ -639,7 +675,7 @@ impl Checkpointer {
             return Ok(());
         }
         partial.complete();
-        let base = partial.base();
+        let (base, segment) = (partial.base(), partial.segment());
         let head = &mut checkpoints.head;
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
             seq: head.seq,
@@ -648,7 +684,15 @@ impl Checkpointer {
             time: job.checkpoint.time,
             ..header_of(Head::Map, job.checkpoint.uuid)
         });
-        let nodes = WaitingNodes { buf, len_bytes, offset: base.bytes() };
+        let mirror = self.mirrors.place_of(self.volume.layout(), base);
+        let nodes = WaitingNodes {
+            buf,
+            len_bytes,
+            segment,
+            offset: base.bytes(),
+            mirror_offset: mirror.map(Addr::bytes),
+            is_written: false,
+        };
         let head = &mut checkpoints.head;
         head.offset_bytes += len_bytes as u32;
         head.seq += 1;
@@ -665,8 +709,8 @@ impl Checkpointer {
     /// [`Error::NoSpace`] when the file system that holds the image is full. It keeps waiting.
     /// Until the checkpoint is done, its nodes are read from memory.
     fn try_waiting_nodes(&self, checkpoints: &mut Checkpoints) -> Result<()> {
-        let Some(nodes) = checkpoints.waiting.take() else { return Ok(()) };
-        let written = self.volume.write_somewhere(nodes.offset, &nodes.buf[..nodes.len_bytes]);
+        let Some(mut nodes) = checkpoints.waiting.take() else { return Ok(()) };
+        let written = self.write_twice(&mut nodes);
         let is_out_of_room = matches!(written, Err(Refusal::NoSpace(_)));
         self.accounts.map_stream().set_out_of_room(is_out_of_room);
         match written {
@@ -701,6 +745,13 @@ pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
         Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
         outcome => outcome.map(|()| true),
     }
+}
+
+/// The bytes of a checkpoint.
+const fn len_bytes_of(checkpoint: &Checkpoint) -> usize {
+    CHECKPOINT_FIXED_LEN_BYTES
+        + checkpoint.usage_overrides.len() * (4 + USAGE_LEN_BYTES)
+        + checkpoint.mirrors.len() * MIRROR_LEN_BYTES
 }
 
 /// Bytes of the record that states a checkpoint's place.

@@ -19,6 +19,9 @@ pub enum Part {
     Page(Lid, u64),
     /// A node of the map.
     Node,
+    /// A node of the map of which there is a sound copy, in this place or in the segment's mirror:
+    /// nothing is lost.
+    MirroredNode,
     /// The header or the records of a partial segment. What it says of changes is lost; the blocks
     /// in it are not.
     Records,

@@ -24,6 +24,9 @@ pub struct FormatOptions {
     /// the segments, so that it may have one segment less. A device that has room for 16 segments
     /// alone has none.
     pub has_backups: bool,
+    /// How often nodes of the map and checkpoints are kept, 1 or 2: the second time in segments
+    /// that mirror those of the map.
+    pub metadata_copies: u8,
 }
 
 impl Default for FormatOptions {
@@ -37,6 +40,7 @@ impl Default for FormatOptions {
             hash_key: [0; 16],
             is_allocated: false,
             has_backups: false,
+            metadata_copies: 1,
         }
     }
 }

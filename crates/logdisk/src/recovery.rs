@@ -47,7 +47,7 @@ use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS,
-    INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -67,6 +67,7 @@ use crate::engine::Engine;
 use crate::engine::main_head::MainHead;
 use crate::engine::streams::Streams;
 use crate::fault::Fault;
+use crate::log::mirrors::Mirrors;
 use crate::log::redirection::VolumeDevice;
 use crate::log::segments::{PageCounts, Segments};
 use crate::log::superblocks::{self, Superblocks};
@@ -157,7 +158,8 @@ pub(crate) fn make(
         compatible: if options.is_allocated { COMPATIBLE_ALLOCATED } else { 0 }
             | if count_before_backups.is_some() { COMPATIBLE_BACKUPS } else { 0 },
         read_only: READ_ONLY_REMOVALS,
-        incompatible: WRITTEN_FEATURES,
+        incompatible: WRITTEN_FEATURES
+            | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 },
         layout,
         clean: false,
         compression: 0,
@@ -169,6 +171,7 @@ pub(crate) fn make(
         hash_key: options.hash_key,
         label: options.label.clone(),
         retired: Vec::new(),
+        checkpoint_mirror: None,
     };
     let mut segments = Segments::new(layout);
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
@@ -185,8 +188,13 @@ pub(crate) fn make(
     let mut options = open_options;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     let device = Arc::new(VolumeDevice::new(Arc::clone(device)));
-    let store =
-        NodeStore::new(Arc::clone(&device) as _, superblock.uuid, layout, options.cache_size_bytes);
+    let store = NodeStore::new(
+        Arc::clone(&device) as _,
+        superblock.uuid,
+        layout,
+        state.segments.mirrors().clone(),
+        options.cache_size_bytes,
+    );
     let writer = Arc::new(Writer::default());
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let engine = Engine::new(state, log, streams, 0, superblock.uuid, Arc::clone(clock), writer);
@@ -253,14 +261,16 @@ pub(crate) fn open(
     superblock.read_only |= READ_ONLY_REMOVALS;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
+    let mirrors = Mirrors::listed(&checkpoint.mirrors);
     let store = NodeStore::new(
         Arc::clone(&device) as _,
         superblock.uuid,
         superblock.layout,
+        mirrors.clone(),
         options.cache_size_bytes,
     );
     let nodes = PinnedNodes::loading(&store);
-    let mut state = restore(&superblock, &checkpoint, &nodes)?;
+    let mut state = restore(&superblock, &checkpoint, &mirrors, &nodes)?;
     let clean = state.segments.clean_segments();
     let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
     let mut chain = Scan::new(reader(), &checkpoint).run(&Rules {
@@ -282,7 +292,12 @@ pub(crate) fn open(
         // 4).
         chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
     }
-    let roll = RollForward { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
+    let roll = RollForward {
+        device: &*device,
+        superblock: &superblock,
+        checkpoint: &checkpoint,
+        mirrors: &mirrors,
+    };
     let mut commit_seq =
         roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
     if lost.is_some() {
@@ -339,6 +354,7 @@ struct RollForward<'a> {
     device: &'a dyn Device,
     superblock: &'a Superblock,
     checkpoint: &'a Checkpoint,
+    mirrors: &'a Mirrors,
 }
 
 impl RollForward<'_> {
@@ -368,7 +384,7 @@ impl RollForward<'_> {
                 Err((at, error)) if is_lost && !chain.partials.is_empty() => {
                     notes.push(format!("{error}; what came before that is used"));
                     chain.partials.truncate(at);
-                    *state = restore(self.superblock, self.checkpoint, nodes)?;
+                    *state = restore(self.superblock, self.checkpoint, self.mirrors, nodes)?;
                 }
                 Err((_, error)) => return Err(error),
             }
@@ -440,7 +456,12 @@ const fn head_of(checkpoint: &Checkpoint, next_segment: Option<SegmentNo>) -> Ma
 }
 
 /// Returns the state that the checkpoint describes.
-fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result<State> {
+fn restore(
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+    mirrors: &Mirrors,
+    nodes: &dyn Nodes,
+) -> Result<State> {
     let layout = superblock.layout;
     let map = Map::from_root(checkpoint.root);
     let mut segments = Segments::new(layout);
@@ -479,6 +500,7 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
         segments.restore(*segment, usage);
         segments.mark_unrecorded(*segment);
     }
+    segments.restore_mirrors(mirrors.clone());
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
     let removals = restore_removals(&map, nodes)?;

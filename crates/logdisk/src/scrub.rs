@@ -20,6 +20,7 @@
 //!    that unit in the log, so a crash cannot undo the change and keep the position.
 
 mod batch;
+mod mending;
 mod position;
 mod progress;
 mod roots;

@@ -31,11 +31,15 @@ struct Rig {
 impl Rig {
     /// Makes a volume of so many segments, fills it to `percent` and overwrites it at random, so
     /// that its segments are partly dead. With an even seed its blocks lie in several payload
-    /// streams, chosen at random.
+    /// streams, chosen at random. With a seed that three divides, its map is kept twice.
     fn new(seed: u64, segment_count: u64, percent: u64) -> Self {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(segment_count * SEGMENT_BYTES));
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..Default::default() };
+        let options = FormatOptions {
+            segment_size_bytes: SEGMENT_BYTES,
+            metadata_copies: if seed.is_multiple_of(3) { 2 } else { 1 },
+            ..Default::default()
+        };
         format(&device, &options, &clock).expect("the device is large enough");
         let mut options = OpenOptions { checkpoint_log_bytes: 1 << 20, ..OpenOptions::default() };
         if seed.is_multiple_of(2) {
@@ -203,7 +207,9 @@ impl Cleaner {
                     };
                     Next::Locate(answer.blocks, Box::new(then))
                 }
-                Err(QuestionError::Clean(_) | QuestionError::Open(_)) => Next::Choose,
+                Err(
+                    QuestionError::Clean(_) | QuestionError::Open(_) | QuestionError::Mirror(_),
+                ) => Next::Choose,
                 Err(error) => panic!("{error}"),
             },
             Next::SearchTheMap(segment, at) => match disk.mapped_blocks(segment, at) {
@@ -214,7 +220,9 @@ impl Cleaner {
                     };
                     Next::Rewrite(answer.blocks, Box::new(then))
                 }
-                Err(QuestionError::Clean(_) | QuestionError::Open(_)) => Next::Choose,
+                Err(
+                    QuestionError::Clean(_) | QuestionError::Open(_) | QuestionError::Mirror(_),
+                ) => Next::Choose,
                 Err(error) => panic!("{error}"),
             },
             Next::Locate(blocks, then) => {

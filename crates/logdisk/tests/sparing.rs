@@ -27,7 +27,12 @@ fn open(device: &Arc<SimDevice>) -> Result<LogDisk, Error> {
 
 fn new_volume(seed: u64) -> Arc<SimDevice> {
     let device = Arc::new(SimDevice::new(DEVICE_BYTES, seed));
-    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    // Every second one keeps its metadata twice.
+    let options = FormatOptions {
+        segment_size_bytes: SEGMENT_BYTES,
+        metadata_copies: 1 + (seed % 2) as u8,
+        ..FormatOptions::default()
+    };
     let dynamic = Arc::clone(&device) as Arc<dyn Device>;
     format(&dynamic, &options, &clock()).expect("the device is large enough");
     device

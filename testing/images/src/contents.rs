@@ -26,6 +26,14 @@ pub enum Contents {
     History,
     /// Pages overwritten for so long that segments were filled anew since the checkpoint.
     Reuse,
+    /// As the first, with metadata that is kept twice.
+    Mirrored,
+}
+
+impl Contents {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::Plain, Self::Versions, Self::History, Self::Reuse, Self::Mirrored];
 }
 
 /// How a volume was left.
@@ -48,6 +56,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let options = FormatOptions {
         is_allocated: false,
         has_backups: false,
+        metadata_copies: if contents == Contents::Mirrored { 2 } else { 1 },
         segment_size_bytes: 128 * KIB,
         label: "golden".into(),
         uuid: Uuid::from_random(*b"golden image v1."),
@@ -55,7 +64,9 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
-        Contents::Plain | Contents::History => OpenOptions::default().stream_bytes,
+        Contents::Plain | Contents::History | Contents::Mirrored => {
+            OpenOptions::default().stream_bytes
+        }
         Contents::Versions | Contents::Reuse => 0,
     };
     let mut options = OpenOptions { stream_bytes, ..OpenOptions::default() };
@@ -67,14 +78,14 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let disk = open()?;
     let list_count = match contents {
         Contents::Plain => 400,
-        Contents::Versions | Contents::History | Contents::Reuse => 100,
+        Contents::Versions | Contents::History | Contents::Reuse | Contents::Mirrored => 100,
     };
     first_part(&disk, list_count)?;
     disk.shut_down()?;
     drop(disk);
     let disk = open()?;
     match contents {
-        Contents::Plain => {}
+        Contents::Plain | Contents::Mirrored => {}
         Contents::Versions => versions(&disk)?,
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,

@@ -33,6 +33,7 @@ pub fn name(contents: Contents, end: End) -> String {
         Contents::Versions => "-versions",
         Contents::History => "-history",
         Contents::Reuse => "-reuse",
+        Contents::Mirrored => "-mirrored",
     };
     let end = match end {
         End::Clean => "clean",

@@ -11,7 +11,7 @@ use dendro_images::manifest;
 use dendro_logdisk::{LogDisk, OpenOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for contents in [Contents::Plain, Contents::Versions, Contents::History, Contents::Reuse] {
+    for contents in Contents::ALL {
         for end in [End::Clean, End::Crashed] {
             let image = image(contents, end)?;
             let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&image));

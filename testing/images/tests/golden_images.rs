@@ -23,7 +23,7 @@ fn open(image: &[u8], read_only: bool) -> (Arc<MemoryDevice>, LogDisk) {
 }
 
 fn kinds() -> impl Iterator<Item = (Contents, End)> {
-    [Contents::Plain, Contents::Versions, Contents::History, Contents::Reuse]
+    Contents::ALL
         .into_iter()
         .flat_map(|contents| [End::Clean, End::Crashed].map(|end| (contents, end)))
 }

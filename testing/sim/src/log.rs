@@ -43,6 +43,7 @@ impl LogEngine {
             segment_size_bytes: 1 << log2.min(max_segment_size_log2),
             uuid,
             has_backups: uuid.0[0] % 2 == 0,
+            metadata_copies: 1 + uuid.0[1] % 2,
             ..FormatOptions::default()
         };
         let open = OpenOptions {

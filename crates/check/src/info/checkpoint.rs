@@ -43,6 +43,17 @@ pub struct CheckpointInfo {
     pub live_bytes: u64,
     /// Usage that differs from what the map records.
     pub usage_overrides: Vec<UsageInfo>,
+    /// Segments of the map that have a mirror.
+    pub mirrors: Vec<MirrorInfo>,
+}
+
+/// A segment of the map, and the segment that mirrors it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MirrorInfo {
+    /// The segment.
+    pub segment: u32,
+    /// The segment in which the same bytes lie at the same offsets.
+    pub mirror: u32,
 }
 
 impl From<&Checkpoint> for CheckpointInfo {
@@ -66,6 +77,9 @@ impl From<&Checkpoint> for CheckpointInfo {
             log_clock: checkpoint.log_clock,
             live_bytes: checkpoint.live_bytes,
             usage_overrides: rows.collect(),
+            mirrors: (checkpoint.mirrors.iter())
+                .map(|(of, mirror)| MirrorInfo { segment: of.0, mirror: mirror.0 })
+                .collect(),
         }
     }
 }
@@ -88,6 +102,9 @@ impl fmt::Display for CheckpointInfo {
         write!(f, "  live        {} bytes", self.live_bytes)?;
         for row in &self.usage_overrides {
             write!(f, "\n  override    {row}")?;
+        }
+        for MirrorInfo { segment, mirror } in &self.mirrors {
+            write!(f, "\n  mirror      segment {segment} is mirrored in segment {mirror}")?;
         }
         Ok(())
     }

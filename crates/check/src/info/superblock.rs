@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dendro_format::Superblock;
+use dendro_format::{Addr, Superblock};
 use serde::Serialize;
 
 use super::text::hex32;
@@ -39,6 +39,8 @@ pub struct SuperblockInfo {
     pub checkpoint_len_bytes: u32,
     /// Its checksum.
     pub checkpoint_crc32c: String,
+    /// Where it lies once more, if it does.
+    pub checkpoint_mirror_offset: Option<u64>,
     /// When the volume was made.
     pub created: String,
     /// When this superblock was written.
@@ -64,6 +66,7 @@ impl From<&FoundSuperblock> for SuperblockInfo {
             checkpoint_offset: superblock.checkpoint_addr.bytes(),
             checkpoint_len_bytes: superblock.checkpoint_len_bytes,
             checkpoint_crc32c: hex32(superblock.checkpoint_crc32c),
+            checkpoint_mirror_offset: superblock.checkpoint_mirror.map(Addr::bytes),
             created: superblock.created.rfc3339(),
             written: superblock.written.rfc3339(),
         }
@@ -95,6 +98,9 @@ impl fmt::Display for SuperblockInfo {
             "  checkpoint  byte {offset}, {len} bytes, checksum {}",
             self.checkpoint_crc32c
         )?;
+        if let Some(offset) = self.checkpoint_mirror_offset {
+            writeln!(f, "  mirror      byte {offset}")?;
+        }
         writeln!(f, "  created     {}", self.created)?;
         write!(f, "  written     {}", self.written)
     }

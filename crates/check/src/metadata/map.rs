@@ -81,7 +81,14 @@ impl MetadataCopy<'_> {
             self.report.bad_node_count += 1;
             return Ok(node.place.crc32c);
         }
-        self.target.put(node.place.addr.bytes(), &bytes)?;
+        // A copy that is damaged stays so.
+        if node.problem.is_none() {
+            self.target.put(node.place.addr.bytes(), &bytes)?;
+        }
+        let mirror = self.volume.mirror_of(node.place.addr);
+        if let Some(mirror) = mirror.filter(|it| self.volume.node_at(node.place, *it).is_ok()) {
+            self.target.put(mirror.bytes(), &bytes)?;
+        }
         self.report.node_count += 1;
         (walk.progress)(self.report.node_count);
         Ok(crc32c)

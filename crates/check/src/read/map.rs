@@ -1,7 +1,7 @@
 //! The map: its nodes and its entries.
 
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
-use dendro_format::{Checkpoint, ChildPtr, Entries, Key, NodePtr, Value};
+use dendro_format::{Addr, Checkpoint, ChildPtr, Entries, Key, NodePtr, Value};
 
 use super::volume::Volume;
 use crate::error::{Error, NodeProblem, NodeProblemKind, Result};
@@ -18,6 +18,8 @@ pub struct Node {
     pub info: NodeInfo,
     /// Its entries.
     pub entries: Entries,
+    /// If it was read in the mirror of its segment: why it cannot be read in its place.
+    pub problem: Option<String>,
 }
 
 /// A node that is still to be visited, and the range of its keys.
@@ -151,22 +153,32 @@ impl Iterator for Nodes<'_> {
 }
 
 impl Volume<'_> {
-    /// Reads the node at a place.
+    /// Reads the node at a place or, if it is damaged there, in the mirror.
     pub(crate) fn node(&self, place: NodePtr) -> Result<Node> {
+        self.node_at(place, place.addr).or_else(|error| {
+            let node =
+                self.mirrors_of(place.addr).find_map(|mirror| self.node_at(place, mirror).ok());
+            let problem = Some(error.to_string());
+            node.map(|node| Node { problem, ..node }).ok_or(error)
+        })
+    }
+
+    /// Reads the copy at `addr` of the node that belongs to a place.
+    pub(crate) fn node_at(&self, place: NodePtr, addr: Addr) -> Result<Node> {
         let len = place.len_bytes as usize;
         if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
             let len_bytes = place.len_bytes.into();
-            return Err(Error::OutsideLog { what: "map node", addr: place.addr, len_bytes });
+            return Err(Error::OutsideLog { what: "map node", addr, len_bytes });
         }
-        let bytes = self.read("map node", place.addr, len as u64)?;
+        let bytes = self.read("map node", addr, len as u64)?;
         let (info, entries) = node::decode(&bytes[..len], &self.superblock().uuid)
-            .map_err(|problem| Error::Damaged { addr: place.addr, problem })?;
-        let (addr, expected) = (place.addr, place.crc32c);
+            .map_err(|problem| Error::Damaged { addr, problem })?;
+        let expected = place.crc32c;
         let found = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         if found != expected {
             return Err(Error::Misdirected { what: "map node", addr, found, expected });
         }
-        Ok(Node { place, info, entries })
+        Ok(Node { place, info, entries, problem: None })
     }
 
     /// The nodes of the map, each before its children.

@@ -1,5 +1,7 @@
 //! A volume: its superblocks, its checkpoint, and its bytes.
 
+use std::collections::BTreeSet;
+
 use dendro_device::{AlignedBuf, Device, RedirectedDevice, Redirection};
 use dendro_format::superblock::KNOWN_INCOMPATIBLE;
 use dendro_format::{Addr, Checkpoint, Layout, SegmentNo, Superblock, checksum};
@@ -11,6 +13,8 @@ use crate::error::{Error, Result};
 pub struct Volume<'d> {
     device: RedirectedDevice<&'d dyn Device>,
     superblocks: Superblocks,
+    /// Segments that have mirrors, each with a mirror, by the current checkpoint and others.
+    mirrors: BTreeSet<(SegmentNo, SegmentNo)>,
 }
 
 impl<'d> Volume<'d> {
@@ -47,7 +51,34 @@ impl<'d> Volume<'d> {
         let ranges = retired.iter().filter_map(|one| one.moved_range(*layout)).map(redirection);
         let device = RedirectedDevice::new(device);
         device.redirect(ranges.collect())?;
-        Ok(Self { device, superblocks })
+        let mut volume = Self { device, superblocks, mirrors: BTreeSet::new() };
+        if let Ok(checkpoint) = volume.checkpoint() {
+            volume.adopt_mirrors(checkpoint.mirrors);
+        }
+        Ok(volume)
+    }
+
+    /// Reads what is damaged in these mirrors, too. All that is read has a checksum, so one that is
+    /// no mirror any more does no harm.
+    pub(crate) fn adopt_mirrors(
+        &mut self,
+        mirrors: impl IntoIterator<Item = (SegmentNo, SegmentNo)>,
+    ) {
+        self.mirrors.extend(mirrors);
+    }
+
+    /// Where what lies at `addr` lies once more.
+    #[must_use]
+    pub fn mirror_of(&self, addr: Addr) -> Option<Addr> {
+        self.mirrors_of(addr).next()
+    }
+
+    /// Where what lies at `addr` may lie once more.
+    pub(crate) fn mirrors_of(&self, addr: Addr) -> impl Iterator<Item = Addr> {
+        let (layout, segment) = (self.layout(), self.layout().segment_of(addr));
+        let within = addr.bytes() - layout.segment_offset(segment);
+        let mirrors = self.mirrors.range((segment, SegmentNo(0))..=(segment, SegmentNo(u32::MAX)));
+        mirrors.map(move |(_, mirror)| Addr::from_bytes(layout.segment_offset(*mirror) + within))
     }
 
     /// The device that it lies on. What lies in spare segments is read and written there.
@@ -84,7 +115,14 @@ impl<'d> Volume<'d> {
 
     /// The checkpoint that one of its superblocks names.
     pub(crate) fn checkpoint_of(&self, superblock: &Superblock) -> Result<Checkpoint> {
-        let addr = superblock.checkpoint_addr;
+        self.checkpoint_at(superblock, superblock.checkpoint_addr).or_else(|error| {
+            let mirror = superblock.checkpoint_mirror.ok_or(error)?;
+            self.checkpoint_at(superblock, mirror)
+        })
+    }
+
+    /// The copy of that checkpoint at `addr`.
+    pub(crate) fn checkpoint_at(&self, superblock: &Superblock, addr: Addr) -> Result<Checkpoint> {
         let bytes = self.read("checkpoint", addr, superblock.checkpoint_len_bytes.into())?;
         let bytes = &bytes[..superblock.checkpoint_len_bytes as usize];
         let checkpoint = Checkpoint::decode(bytes, &superblock.uuid)

@@ -29,7 +29,7 @@ pub(super) struct KeptLeaf {
     pub(super) first: Key,
     pub(super) child: ChildPtr,
     /// Whether its entries are written anew: it has some of the disk's own lists, or pages that are
-    /// lost.
+    /// lost, or only its copy in a mirror can be read.
     pub(super) is_rewritten: bool,
 }
 
@@ -53,6 +53,8 @@ pub(super) struct OldMap {
     pub(super) account: Account,
     /// Pages, by the key of their chunk and the slot, whose blocks belong to others.
     pub(super) lost: BTreeSet<(Key, u32)>,
+    /// Whether some node can be read only where the checkpoint does not say that it lies.
+    is_scattered: bool,
 }
 
 impl OldMap {
@@ -65,6 +67,7 @@ impl OldMap {
             segments: BTreeSet::new(),
             account: Account::new(volume.layout()),
             lost: BTreeSet::new(),
+            is_scattered: false,
         }
     }
 
@@ -83,10 +86,16 @@ impl OldMap {
                 }
             };
             map.segments.insert(volume.layout().segment_of(node.place.addr));
+            if node.problem.is_some() {
+                let mirror = of.checkpoint.mirror_of(volume.layout(), node.place.addr);
+                map.is_scattered |=
+                    mirror.is_none_or(|mirror| volume.node_at(node.place, mirror).is_err());
+            }
             let newest_epoch = node.entries.newest_epoch();
             let (first, last) = first_and_last(&node.entries);
             map.account.take(node.place.addr, node.place.len_bytes.into());
-            let is_rewritten = last.list >= FIRST_SYSTEM_LIST;
+            // The new checkpoint has no mirrors.
+            let is_rewritten = last.list >= FIRST_SYSTEM_LIST || node.problem.is_some();
             let Entries::Leaf(entries) = &node.entries else { continue };
             let child = ChildPtr { place: node.place, newest_epoch };
             map.kept.push(KeptLeaf { first: from.unwrap_or(first), child, is_rewritten });
@@ -130,9 +139,10 @@ impl OldMap {
         self.account = account;
     }
 
-    /// Whether all of it can be read, and no block has two owners.
+    /// Whether all of it can be read by whoever knows the checkpoint alone, and no block has two
+    /// owners.
     pub(super) fn is_whole(&self) -> bool {
-        self.gaps.is_empty() && self.lost.is_empty()
+        self.gaps.is_empty() && self.lost.is_empty() && !self.is_scattered
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn claim(
     pool.sort_by_key(by_age);
     let mut claiming = Claiming {
         volume,
-        by_addr: pool.iter().map(|node| (node.place.addr.0, *node)).collect(),
+        by_place: pool.iter().map(|node| (node.place, *node)).collect(),
         unclaimed: gaps.iter().map(|gap| (gap.from, gap.to)).collect(),
         claims: Vec::new(),
     };
@@ -64,7 +64,7 @@ pub(super) fn claim(
 
 struct Claiming<'v, 's> {
     volume: &'v Volume<'v>,
-    by_addr: HashMap<u64, &'s SweptNode>,
+    by_place: HashMap<NodePtr, &'s SweptNode>,
     unclaimed: BTreeMap<Key, Key>,
     claims: Vec<Claim>,
 }
@@ -99,8 +99,7 @@ impl Claiming<'_, '_> {
                 (next, to) => next.or(to),
             };
             // The map gives each level to one parent, so a child is below its parent.
-            if let Some(&child) = self.by_addr.get(&pointer.place.addr.0)
-                && child.place == pointer.place
+            if let Some(&child) = self.by_place.get(&pointer.place)
                 && child.level + 1 == node.level
             {
                 self.descend(child, from.max(*first), end, root);

@@ -6,7 +6,9 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
-use dendro_format::superblock::{INCOMPATIBLE_RETIRED, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS};
+use dendro_format::superblock::{
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS,
+};
 use dendro_format::{Addr, Checkpoint, Layout, PartialHeader, Superblock};
 
 /// So many partial segments that agree are enough.
@@ -40,7 +42,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         compatible: 0,
         read_only: READ_ONLY_REMOVALS,
         // What lay in spare segments is lost with the superblocks.
-        incompatible: KNOWN_INCOMPATIBLE & !INCOMPATIBLE_RETIRED,
+        incompatible: KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS),
         layout: Layout::new(log2, segment_count).ok()?,
         clean: false,
         compression: 0,
@@ -52,6 +54,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         hash_key: [0; 16],
         label: String::new(),
         retired: Vec::new(),
+        checkpoint_mirror: None,
     })
 }
 
@@ -87,5 +90,6 @@ pub(super) fn adopt_identity(superblock: &mut Superblock, checkpoint: &Checkpoin
     superblock.hash_key = identity.hash_key;
     superblock.compatible |= u64::from(identity.compatible);
     superblock.read_only |= u64::from(identity.read_only);
+    superblock.incompatible |= identity.incompatible & INCOMPATIBLE_MIRRORS;
     true
 }

@@ -69,6 +69,7 @@ impl Plan {
         let mut needed = std::mem::take(&mut plan.map.segments);
         if let Some(base) = base {
             needed.extend([base.log.segment, base.next_segment, base.map.segment]);
+            needed.extend(base.mirrors.iter().map(|(_, mirror)| *mirror));
             plan.take_log_behind(volume, base, &mut needed);
         }
         plan.count(volume, &mut needed);

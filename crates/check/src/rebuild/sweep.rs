@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use dendro_base::Timestamp;
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
-use dendro_format::{Addr, Checkpoint, Head, Key, NodePtr, Record, SegmentNo, checksum, node};
+use dendro_format::partial::HEADER_LEN_BYTES;
+use dendro_format::{
+    Addr, Checkpoint, Head, Key, NodePtr, PartialHeader, Record, SegmentNo, checksum, node,
+};
 
 use crate::read::{Break, Partial, Volume, first_and_last, read_partial_with};
 
@@ -73,6 +76,8 @@ pub(super) struct Sweep {
     pub(super) copies: Vec<CopyPlace>,
     /// Which stream filled each segment, and the class of its data.
     pub(super) heads: HashMap<SegmentNo, (Head, u8)>,
+    /// Segments of the map, each with a segment that is or was its mirror.
+    pub(super) mirrors: Vec<(SegmentNo, SegmentNo)>,
     /// The last unit and the highest epoch that any header states.
     pub(super) commit_seq: u64,
     pub(super) epoch: u64,
@@ -85,15 +90,25 @@ impl Sweep {
         let mut bytes = AlignedBuf::zeroed(volume.layout().segment_size_bytes() as usize);
         for segment in volume.layout().log_segments() {
             load(volume, segment, &mut bytes);
-            sweep.look_through(volume, segment, &bytes);
+            sweep.look_through(volume, segment, false, &bytes);
+            if let Some(of) = mirrored(volume, &bytes).filter(|of| *of != segment) {
+                sweep.mirrors.push((of, segment));
+                sweep.look_through(volume, of, true, &bytes);
+            }
             progress(segment);
         }
         sweep
     }
 
-    /// Takes the partial segments of a segment. Behind one that is damaged the next may start at
-    /// any page.
-    fn look_through(&mut self, volume: &Volume<'_>, segment: SegmentNo, bytes: &[u8]) {
+    /// Takes the partial segments of a segment, which its bytes, or those of a mirror, hold. Behind
+    /// one that is damaged the next may start at any page.
+    fn look_through(
+        &mut self,
+        volume: &Volume<'_>,
+        segment: SegmentNo,
+        is_mirror: bool,
+        bytes: &[u8],
+    ) {
         let mut offset = 0;
         while offset < bytes.len() {
             let found =
@@ -105,7 +120,10 @@ impl Sweep {
                 });
             match found {
                 Ok(partial) => {
-                    self.take(volume, &partial, bytes);
+                    // Nothing else is mirrored.
+                    if !is_mirror || partial.header.head == Head::Map {
+                        self.take(volume, &partial, bytes, is_mirror);
+                    }
                     offset += partial.header.len_bytes as usize;
                 }
                 Err(_) => offset += PAGE_SIZE,
@@ -113,9 +131,11 @@ impl Sweep {
         }
     }
 
-    fn take(&mut self, volume: &Volume<'_>, partial: &Partial, bytes: &[u8]) {
+    fn take(&mut self, volume: &Volume<'_>, partial: &Partial, bytes: &[u8], is_mirror: bool) {
         let header = &partial.header;
-        self.heads.entry(header.segment).or_insert((header.head, header.class));
+        if !is_mirror {
+            self.heads.entry(header.segment).or_insert((header.head, header.class));
+        }
         self.commit_seq = self.commit_seq.max(header.commit_seq);
         self.epoch = self.epoch.max(header.epoch);
         match header.head {
@@ -182,6 +202,17 @@ impl Sweep {
             _ => {}
         }
     }
+}
+
+/// The segment of the map that these bytes of a segment say they are of.
+fn mirrored(volume: &Volume<'_>, bytes: &[u8]) -> Option<SegmentNo> {
+    let mut headers = bytes.chunks(PAGE_SIZE).filter_map(|page| {
+        let header = page.first_chunk::<HEADER_LEN_BYTES>()?;
+        let (header, _) = PartialHeader::decode(header).ok()?;
+        (header.uuid == volume.superblock().uuid).then_some(header)
+    });
+    let first = headers.next().filter(|header| header.head == Head::Map)?;
+    volume.layout().is_log_segment(first.segment).then_some(first.segment)
 }
 
 /// Reads a segment; what cannot be read is zero.

@@ -322,6 +322,7 @@ impl<'v> MapWriter<'v> {
             zero_count: account.zero_count,
             counts_are_exact: true,
             usage_overrides: overrides.into_iter().collect(),
+            mirrors: Vec::new(),
             ..facts.checkpoint
         };
         let len = checkpoint.encode().len();

@@ -54,6 +54,8 @@ kinds! {
     CheckpointUnusable = 10, Error, "the checkpoint cannot be used";
     /// The checkpoint's positions are not in segments of the log.
     CheckpointPosition = 11, Error, "the checkpoint names a place that is not in the log";
+    /// One of two copies of the checkpoint is unusable.
+    CheckpointCopy = 12, Warning, "one of two copies of the checkpoint cannot be used";
     /// A map node lies where none can.
     NodeOutside = 20, Error, "a map node lies outside the log";
     /// A map node cannot be read.
@@ -70,6 +72,8 @@ kinds! {
     NodeEpoch = 26, Error, "a map node's entries are newer than its parent says";
     /// A chunk's skip passes over entries that it should not.
     ChunkSkip = 27, Error, "a chunk's skip over older entries is wrong";
+    /// One of two copies of a map node cannot be read, or is damaged.
+    NodeCopy = 28, Warning, "one of two copies of a map node is damaged";
     /// A block lies where none can.
     BlockOutside = 30, Error, "a page's block lies outside the log";
     /// A block cannot be read.
@@ -117,6 +121,16 @@ impl FindingKind {
     #[must_use]
     pub const fn number(self) -> u16 {
         self as u16
+    }
+
+    /// Whether all of the map can be read in spite of it, so that a rebuild has nothing to do:
+    /// damaged contents of files, and copies of which the other one is sound.
+    #[must_use]
+    pub const fn leaves_map_whole(self) -> bool {
+        matches!(
+            self,
+            Self::BlockUnreadable | Self::BlockDamaged | Self::CheckpointCopy | Self::NodeCopy
+        )
     }
 }
 

@@ -92,6 +92,13 @@ impl<'v> Walk<'v> {
         if node.info.checkpoint_seq > self.checkpoint.seq {
             findings.add(FindingKind::NodeNewer, node.to_string());
         }
+        let in_mirror = || {
+            let mirror = self.volume.mirror_of(node.place.addr)?;
+            self.volume.node_at(node.place, mirror).err().map(|error| error.to_string())
+        };
+        if let Some(problem) = node.problem.clone().or_else(in_mirror) {
+            findings.add(FindingKind::NodeCopy, problem);
+        }
         let Entries::Leaf(entries) = &node.entries else { return };
         for (key, value) in entries {
             self.counts.entry_count += 1;

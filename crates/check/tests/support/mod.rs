@@ -147,6 +147,7 @@ impl Builder {
                 hash_key: [3; 16],
                 label: "small".into(),
                 retired: Vec::new(),
+                checkpoint_mirror: None,
             },
             checkpoint: Checkpoint {
                 log_clock: 0,
@@ -168,6 +169,7 @@ impl Builder {
                 live_bytes: 0,
                 time: Timestamp(3),
                 usage_overrides: Vec::new(),
+                mirrors: Vec::new(),
             },
             checkpoint_seq_of_nodes: 1,
         }

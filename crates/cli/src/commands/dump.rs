@@ -142,7 +142,8 @@ fn dump(volume: &Volume<'_>, args: &DumpArgs, out: &mut Output) -> io::Result<()
 fn overview(volume: &Volume<'_>, out: &mut Output) -> io::Result<()> {
     out.item("superblock", &SuperblockInfo::from(volume.superblocks().current()))?;
     let Some(checkpoint) = checkpoint(volume, out)? else { return Ok(()) };
-    let info = CheckpointInfo { usage_overrides: Vec::new(), ..(&checkpoint).into() };
+    let info =
+        CheckpointInfo { usage_overrides: Vec::new(), mirrors: Vec::new(), ..(&checkpoint).into() };
     out.item("checkpoint", &info)?;
     out.item("log", &volume.log_summary(&checkpoint))
 }

@@ -157,6 +157,7 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
             uuid: args.uuid,
             segment_size_bytes: args.segment_size,
             is_allocated: args.allocate,
+            metadata_copies: args.metadata_copies,
         },
     )
 }

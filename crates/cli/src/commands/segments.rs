@@ -60,9 +60,11 @@ fn plot_into(
 
 fn text_of(source: &str, segments: &Segments, statistics: &Statistics) -> String {
     let present = &segments.present;
-    // Hardly a device has places that it cannot write.
-    let is_shown =
-        |state: &str, count: u32| count > 0 || state != state_name(SegmentState::Retired);
+    // Hardly a device has places that it cannot write, and few volumes have mirrors.
+    let is_rare = |state: &str| {
+        [SegmentState::Retired, SegmentState::Mirror].iter().any(|it| state == state_name(*it))
+    };
+    let is_shown = |state: &str, count: u32| count > 0 || !is_rare(state);
     let states: Vec<String> = (statistics.states.iter())
         .filter(|(state, count)| is_shown(state, **count))
         .map(|(state, count)| format!("{count} {state}"))

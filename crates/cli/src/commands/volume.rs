@@ -72,14 +72,13 @@ pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
 
 fn info_text(info: &VolumeInfo) -> String {
     let space = &info.space;
-    let percent = match space.capacity_bytes {
-        0 => 0,
-        capacity => u128::from(space.live_bytes) * 100 / u128::from(capacity),
-    };
+    let percent =
+        (u128::from(space.live_bytes) * 100).checked_div(space.capacity_bytes.into()).unwrap_or(0);
     let clean = match info.segments.clean {
         Some(clean) => format!(", {clean} clean"),
         None => String::new(),
     };
+    let copies = if info.metadata_copies > 1 { "; the map is kept twice" } else { "" };
     let state = match (info.checkpoint.clean, &info.mount) {
         (_, Some(_)) => "",
         (true, None) => "; shut down cleanly",
@@ -125,7 +124,7 @@ fn info_text(info: &VolumeInfo) -> String {
             (
                 "size",
                 format!(
-                    "{}: {} segments of {}{clean}; {}",
+                    "{}: {} segments of {}{clean}; {}{copies}",
                     text::size(info.device_size_bytes),
                     info.segments.total,
                     text::size(info.segments.size_bytes),

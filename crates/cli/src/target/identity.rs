@@ -89,6 +89,7 @@ mod tests {
             hash_key: [0; 16],
             label: "home".into(),
             retired: Vec::new(),
+            checkpoint_mirror: None,
         }
     }
 

@@ -70,6 +70,8 @@ pub enum SegmentState {
     /// Nothing: the device could not write it, or it serves in such a segment's place. It is never
     /// filled again.
     Retired,
+    /// Nothing: it mirrors a segment of the map, and becomes clean with that.
+    Mirror,
 }
 
 /// What a segment was filled with.

@@ -49,6 +49,8 @@ pub enum Part {
     Checkpoint,
     /// The newest superblock.
     Superblock,
+    /// One of two copies of a part of the map. The other is sound, so nothing is lost.
+    MapCopy,
 }
 
 /// A place on the device that did not hold what was written there.

@@ -56,6 +56,9 @@ pub struct VolumeInfo {
     pub segments: SegmentInfo,
     /// The features of its format.
     pub features: FeatureInfo,
+    /// How often the map and checkpoints are kept; 0: the daemon does not say.
+    #[serde(default)]
+    pub metadata_copies: u8,
     /// How its bytes are used.
     pub space: SpaceInfo,
     /// The newest superblock, from which the volume is found.

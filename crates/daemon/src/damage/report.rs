@@ -77,6 +77,7 @@ fn place(kept: &KeptDamage, table: &VersionTable) -> DamagedPlace {
             DamagedPart::Records => Part::Log,
             DamagedPart::Checkpoint => Part::Checkpoint,
             DamagedPart::Superblock => Part::Superblock,
+            DamagedPart::NodeCopy => Part::MapCopy,
         },
         offset_bytes: kept.part.page().map(|(_, page)| page.saturating_mul(PAGE_SIZE as u64)),
         inode: kept.part.page().map(|(list, _)| list),
@@ -103,6 +104,7 @@ pub fn where_text(place: &DamagedPlace) -> String {
         (Part::Log, _) => "the log's record of what was written there; no file is damaged".into(),
         (Part::Checkpoint, _) => "a checkpoint, which the next one replaces".into(),
         (Part::Superblock, _) => "a superblock, which the next one replaces".into(),
+        (Part::MapCopy, _) => "a copy of a part of the map; the other is sound".into(),
     }
 }
 

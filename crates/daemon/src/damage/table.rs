@@ -149,6 +149,7 @@ fn locate(disk: &LogDisk, met: &Damage, now: Timestamp) -> KeptDamage {
         Part::Records => (DamagedPart::Records, None),
         Part::Checkpoint => (DamagedPart::Checkpoint, None),
         Part::Superblock => (DamagedPart::Superblock, None),
+        Part::MirroredNode => (DamagedPart::NodeCopy, None),
     };
     let (view, path) = found.map_or((None, Vec::new()), |(view, path)| (Some(view), path));
     KeptDamage {

@@ -9,8 +9,8 @@ use dendro_disk::LogicalDisk;
 use dendro_format::Superblock;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_CHUNK_SKIPS,
-    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
-    READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS,
+    MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
 use dendro_logdisk::LogDisk;
 
@@ -32,6 +32,7 @@ pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
             clean: Some(u64::from(stats.segments.clean)),
         },
         features: features(&superblock),
+        metadata_copies: superblock.metadata_copies(),
         space: SpaceInfo {
             capacity_bytes: space.capacity_bytes,
             live_bytes: space.live_bytes,
@@ -86,6 +87,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
                 (INCOMPATIBLE_MAP_EPOCHS, "map-epochs"),
                 (INCOMPATIBLE_CHUNK_SKIPS, "chunk-skips"),
                 (INCOMPATIBLE_REUSE, "reuse"),
+                (INCOMPATIBLE_MIRRORS, "mirrors"),
             ],
         ),
     }

@@ -12,6 +12,7 @@ use crate::chunk::Skip;
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
+use crate::superblock::INCOMPATIBLE_MIRRORS;
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{
     Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout,
@@ -60,12 +61,15 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
     let mut hash_key = [0; 16];
     rng.fill(&mut hash_key);
     let label_len = rng.below(22) as usize;
+    let uuid = uuid(rng);
+    let [seq, compatible, read_only, incompatible] =
+        [counter(rng), number(rng), number(rng), number(rng)];
     Superblock {
-        uuid: uuid(rng),
-        seq: counter(rng),
-        compatible: number(rng),
-        read_only: number(rng),
-        incompatible: number(rng),
+        uuid,
+        seq,
+        compatible,
+        read_only,
+        incompatible,
         layout: Layout::new(segment_size_log2, segment_count).expect("it is within bounds"),
         clean: rng.chance(50),
         compression: rng.below(3) as u8,
@@ -77,6 +81,8 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
         hash_key,
         label: (0..label_len).map(|_| if rng.chance(80) { 'a' } else { 'Ω' }).collect(),
         retired: Vec::new(),
+        checkpoint_mirror: Some(Addr(1 + number(rng) / 2))
+            .filter(|_| incompatible & INCOMPATIBLE_MIRRORS != 0),
     }
 }
 
@@ -94,6 +100,9 @@ pub const fn usage(rng: &mut Rng) -> Usage {
 pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
     let overrides: BTreeMap<u32, Usage> =
         (0..rng.below(20)).map(|_| (number_u32(rng), usage(rng))).collect();
+    let identity = rng.chance(50).then(|| Identity::of(&superblock(rng)));
+    let has_mirrors = identity.is_some_and(|it| it.incompatible & INCOMPATIBLE_MIRRORS != 0);
+    let mirror_count = if has_mirrors { rng.below(5) as u32 } else { 0 };
     let root = NodePtr { len_bytes: 64 + number_u32(rng) / 2, ..node_ptr(rng) };
     Checkpoint {
         uuid: uuid(rng),
@@ -113,11 +122,12 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
         short_count: counter(rng),
         zero_count: counter(rng),
         counts_are_exact: rng.chance(50),
-        identity: rng.chance(50).then(|| Identity::of(&superblock(rng))),
+        identity,
         usage_overrides: overrides
             .into_iter()
             .map(|(segment, usage)| (SegmentNo(segment), usage))
             .collect(),
+        mirrors: (0..mirror_count).map(|of| (SegmentNo(2 * of), SegmentNo(2 * of + 1))).collect(),
     }
 }
 

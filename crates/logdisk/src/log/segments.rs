@@ -9,6 +9,7 @@
 
 mod entry;
 mod hold;
+mod mirror;
 mod pins;
 mod retire;
 mod state;
@@ -34,6 +35,7 @@ use self::pins::Pins;
 pub(crate) use self::state::PageCounts;
 pub use self::state::SegmentState;
 use self::undo::Undo;
+use super::mirrors::Mirrors;
 
 /// One use of a segment, from when it is opened until it becomes clean again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub struct SegmentCounts {
     /// Segments that are never filled again, because the device could not write them or because
     /// parts of such segments lie in them.
     pub retired: u32,
+    /// Segments that mirror segments of the map.
+    pub mirror: u32,
 }
 
 /// The state that a segment is counted under.
@@ -66,6 +70,7 @@ enum Standing {
     Dirty,
     Pending,
     Retired,
+    Mirror,
 }
 
 impl Standing {
@@ -76,6 +81,7 @@ impl Standing {
             SegmentState::Dirty if entry.live_bytes == 0 => Self::Pending,
             SegmentState::Dirty => Self::Dirty,
             SegmentState::Retired => Self::Retired,
+            SegmentState::Mirror => Self::Mirror,
         }
     }
 }
@@ -88,6 +94,7 @@ impl SegmentCounts {
             Standing::Dirty => &mut self.dirty,
             Standing::Pending => &mut self.pending,
             Standing::Retired => &mut self.retired,
+            Standing::Mirror => &mut self.mirror,
         }
     }
 }
@@ -103,6 +110,7 @@ pub(crate) struct Segments {
     pending: RoaringBitmap,
     /// The segments that become retired when they would become clean, and those that are.
     retired: RoaringBitmap,
+    mirrors: Mirrors,
     /// The segments marked [`UNRECORDED`], in the order in which they were marked.
     unrecorded: Vec<u32>,
     /// The live bytes at the last freeze, of the segments whose live bytes have changed since.
@@ -141,6 +149,7 @@ impl Segments {
             clean,
             pending: RoaringBitmap::new(),
             retired: RoaringBitmap::new(),
+            mirrors: Mirrors::default(),
             unrecorded: Vec::new(),
             frozen: FxHashMap::default(),
             awaiting_next: Vec::new(),
@@ -272,12 +281,12 @@ impl Segments {
         match before {
             Standing::Clean => self.clean.remove(segment.0),
             Standing::Pending => self.pending.remove(segment.0),
-            Standing::Open | Standing::Dirty | Standing::Retired => false,
+            Standing::Open | Standing::Dirty | Standing::Retired | Standing::Mirror => false,
         };
         match after {
             Standing::Clean => self.clean.insert(segment.0),
             Standing::Pending => self.pending.insert(segment.0),
-            Standing::Open | Standing::Dirty | Standing::Retired => false,
+            Standing::Open | Standing::Dirty | Standing::Retired | Standing::Mirror => false,
         };
         self.used_end = self.used_end.max(segment.0 + 1);
     }
@@ -497,6 +506,7 @@ impl Segments {
             assert!(is_pending, "segment {segment} is still needed");
             entry.set_state(state);
         });
+        self.release_mirror(segment);
     }
 
     /// Sets a segment's usage to what a checkpoint states.
@@ -610,16 +620,17 @@ impl Segments {
         self.reclaimable.clear();
         for segment in self.layout.log_segments() {
             let entry = &self.table[segment.0 as usize];
-            let is_filled = matches!(entry.state(), SegmentState::Open | SegmentState::Dirty);
-            if entry.live_bytes > 0 && !is_filled {
+            let is_unfilled = matches!(entry.state(), SegmentState::Clean | SegmentState::Retired);
+            if entry.live_bytes > 0 && is_unfilled {
                 self.close(segment);
             }
         }
     }
 
-    /// Whether somebody reads the segment now.
+    /// Whether somebody reads the segment, or its mirror, now.
     pub(crate) fn is_pinned(&self, segment: SegmentNo) -> bool {
-        self.pins.is_pinned(segment)
+        let mirror = self.mirrors.of(segment);
+        self.pins.is_pinned(segment) || mirror.is_some_and(|mirror| self.pins.is_pinned(mirror))
     }
 
     /// Notes that the usage records of all segments are up to date.

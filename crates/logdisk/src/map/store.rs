@@ -8,13 +8,14 @@ use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_device::Device;
 use dendro_disk::Error;
 use dendro_format::node::{self, Entries, MAX_NODE_LEN_BYTES};
-use dendro_format::{Layout, NodePtr, Value};
+use dendro_format::{Addr, Layout, NodePtr, Value};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use rustc_hash::FxHashMap;
 
 use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
+use crate::log::mirrors::Mirrors;
 use crate::map::Nodes;
 use crate::map::budget::{self, Others};
 use crate::map::node::{Inner, Leaf, Node, Resident, SharedNode};
@@ -36,6 +37,7 @@ pub(crate) struct NodeStore {
     device: Arc<dyn Device>,
     uuid: Uuid,
     layout: Layout,
+    mirrors: Mirrors,
     cache_size_bytes: u64,
     /// The capacity that the cache has now.
     capacity_bytes: AtomicU64,
@@ -54,6 +56,7 @@ impl NodeStore {
         device: Arc<dyn Device>,
         uuid: Uuid,
         layout: Layout,
+        mirrors: Mirrors,
         cache_size_bytes: u64,
     ) -> Self {
         let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0, 0);
@@ -61,7 +64,7 @@ impl NodeStore {
         let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
         let damage = DamageLog::default();
         let capacity_bytes = AtomicU64::new(capacity_bytes);
-        Self { device, uuid, layout, cache_size_bytes, capacity_bytes, cache, damage }
+        Self { device, uuid, layout, mirrors, cache_size_bytes, capacity_bytes, cache, damage }
     }
 
     /// The damage that was found.
@@ -104,8 +107,20 @@ impl NodeStore {
         Ok(resident)
     }
 
-    /// Reads and checks the node at `place`.
+    /// Reads and checks the node at `place`. If it is damaged there, that is noted, and the node is
+    /// read in the mirror.
     fn read(&self, place: &NodePtr) -> Result<SharedNode, Error> {
+        self.read_at(place, place.addr).or_else(|error| {
+            let mirror = self.mirrors.place_of(self.layout, place.addr);
+            let read = mirror.and_then(|mirror| self.read_at(place, mirror).ok());
+            let resident = read.ok_or_else(|| error.clone())?;
+            self.damage.note(place.addr, Part::MirroredNode, &error);
+            Ok(resident)
+        })
+    }
+
+    /// Reads and checks the node of which a copy lies at `addr`.
+    fn read_at(&self, place: &NodePtr, addr: Addr) -> Result<SharedNode, Error> {
         if !self.layout.holds(place.addr, u64::from(place.len_bytes))
             || place.len_bytes as usize > MAX_NODE_LEN_BYTES
         {
@@ -113,7 +128,7 @@ impl NodeStore {
         }
         let mut bytes = vec![0; place.len_bytes as usize];
         self.device
-            .read_at(place.addr.bytes(), &mut bytes)
+            .read_at(addr.bytes(), &mut bytes)
             .map_err(|error| Error::Io(format!("reading the map: {error}")))?;
         self.decode(place, &bytes)
     }

@@ -195,6 +195,7 @@ impl Start {
         self.superblock.checkpoint_addr = remains.checkpoint_addr;
         self.superblock.checkpoint_len_bytes = remains.checkpoint_len_bytes;
         self.superblock.checkpoint_crc32c = crc32c;
+        self.superblock.checkpoint_mirror = found.mirror_of(layout, remains.checkpoint_addr);
         self.checkpoint = found;
         self.is_adopted = true;
         true
@@ -223,6 +224,7 @@ impl Start {
             checkpoint_addr: older.checkpoint_addr,
             checkpoint_len_bytes: older.checkpoint_len_bytes,
             checkpoint_crc32c: older.checkpoint_crc32c,
+            checkpoint_mirror: older.checkpoint_mirror,
             ..newest.clone()
         };
         let doubt = Some(Doubt { why, position, was_durable: true });
@@ -304,13 +306,22 @@ fn newest_checkpoint(
 
 /// Reads the checkpoint that a superblock names.
 fn read_checkpoint(device: &dyn Device, superblock: &Superblock) -> Result<Checkpoint> {
-    let place = (superblock.checkpoint_addr, superblock.checkpoint_len_bytes);
-    let (checkpoint, crc32c) =
-        read_checkpoint_at(device, superblock.layout, &superblock.uuid, place)?;
-    if crc32c != superblock.checkpoint_crc32c {
-        return Err(damaged(place.0, "its checksum is wrong"));
-    }
-    Ok(checkpoint)
+    let read = |addr| {
+        let place = (addr, superblock.checkpoint_len_bytes);
+        let (checkpoint, crc32c) =
+            read_checkpoint_at(device, superblock.layout, &superblock.uuid, place)?;
+        if crc32c != superblock.checkpoint_crc32c {
+            return Err(damaged(addr, "its checksum is wrong"));
+        }
+        Ok(checkpoint)
+    };
+    let len_bytes = u64::from(superblock.checkpoint_len_bytes);
+    read(superblock.checkpoint_addr).or_else(|error| {
+        // The segment of the first copy stays in use.
+        let is_place = superblock.layout.holds(superblock.checkpoint_addr, len_bytes);
+        let mirror = superblock.checkpoint_mirror.filter(|_| is_place);
+        mirror.and_then(|mirror| read(mirror).ok()).ok_or(error)
+    })
 }
 
 fn damaged(addr: Addr, problem: &str) -> Error {
@@ -343,10 +354,13 @@ fn read_checkpoint_at(
         checkpoint.root.is_none_or(|(root, _)| layout.holds(root.addr, u64::from(root.len_bytes)));
     let overrides_are_sound =
         checkpoint.usage_overrides.iter().all(|(segment, _)| layout.is_log_segment(*segment));
+    let mirrors_are_sound = (checkpoint.mirrors.iter())
+        .all(|(of, mirror)| layout.is_log_segment(*of) && layout.is_log_segment(*mirror));
     if !is_sound(&checkpoint.log)
         || !is_sound(&checkpoint.map)
         || !root_is_sound
         || !overrides_are_sound
+        || !mirrors_are_sound
     {
         return Err(damaged(addr, "it refers to places that are not on the device"));
     }

@@ -35,7 +35,8 @@ impl RecoveredLog {
         let copy: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes_of(device)));
         let Start { superblock, checkpoint, .. } =
             Start::find(&VolumeDevice::new(Arc::clone(&copy))).expect("it was formatted");
-        let store = NodeStore::new(copy, superblock.uuid, superblock.layout, 1 << 20);
+        let store =
+            NodeStore::new(copy, superblock.uuid, superblock.layout, Mirrors::default(), 1 << 20);
         let reader = SegmentReader::new(device, superblock.layout, superblock.uuid);
         let rules = Rules {
             durable_position: None,
@@ -51,8 +52,8 @@ impl RecoveredLog {
     fn forward(&mut self, device: &dyn Device, is_lost: bool) -> Result<(u64, State, Vec<String>)> {
         let Self { superblock, checkpoint, chain, store } = self;
         let (nodes, mut notes) = (PinnedNodes::loading(store), Vec::new());
-        let mut state = restore(superblock, checkpoint, &nodes)?;
-        let roll = RollForward { device, superblock, checkpoint };
+        let mut state = restore(superblock, checkpoint, &Mirrors::default(), &nodes)?;
+        let roll = RollForward { device, superblock, checkpoint, mirrors: &Mirrors::default() };
         let last_unit = roll.forward(&mut state, chain, &nodes, is_lost, &mut notes)?;
         Ok((last_unit, state, notes))
     }

@@ -2,11 +2,12 @@
 
 use dendro_disk::{Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Addr, Key, NodePtr, PageRef, Value};
+use dendro_format::{Addr, Key, Layout, NodePtr, PageRef, Value};
 
 use crate::damage::Part;
 use crate::engine::Engine;
 use crate::fault::Outcome;
+use crate::log::mirrors::Mirrors;
 use crate::map::Nodes;
 use crate::volume::Volume;
 use crate::walk::{MapWalk, Visit, WalkPoint};
@@ -28,9 +29,12 @@ pub(super) struct Extent {
     /// The index of its name in the batch.
     name: u32,
     pub(super) len_bytes: u32,
-    /// The slot of a page in its chunk.
+    /// The slot of a page in its chunk. Of a node: which copy it is.
     slot: u8,
 }
+
+/// In the place of the slot: the copy of a node in its segment's mirror.
+const IN_MIRROR: u8 = 1;
 
 impl Extent {
     /// The end, in bytes from the start of the device.
@@ -73,6 +77,8 @@ impl Batch {
 /// The visitor of the walk.
 struct Collector<'a> {
     batch: &'a mut Batch,
+    layout: Layout,
+    mirrors: &'a Mirrors,
     /// Nothing from here on is collected.
     end: Option<WalkPoint>,
 }
@@ -108,7 +114,10 @@ impl Visit for Collector<'_> {
         let NodePtr { addr, len_bytes, crc32c } = *place;
         let name = self.batch.names.len() as u32;
         self.batch.names.push(Name::Node(level, *key));
-        self.batch.extents.push(Extent { addr, crc32c, name, len_bytes, slot: 0 });
+        let extent = Extent { addr, crc32c, name, len_bytes, slot: 0 };
+        let mirror = self.mirrors.place_of(self.layout, addr);
+        let mirror = mirror.map(|addr| Extent { addr, slot: IN_MIRROR, ..extent });
+        self.batch.extents.extend([extent].into_iter().chain(mirror));
     }
 }
 
@@ -126,8 +135,10 @@ impl Volume {
     ) -> Result<Batch> {
         let mut batch = Batch { extents: Vec::new(), names: Vec::new(), upto: None };
         let mut walk = MapWalk::at(from);
+        let (layout, mirrors) = (self.layout(), self.read().state.segments.mirrors().clone());
         loop {
-            let mut collector = Collector { batch: &mut batch, end: upto };
+            let mut collector =
+                Collector { batch: &mut batch, layout, mirrors: &mirrors, end: upto };
             let has_more = self.walk_over_damage(&mut walk, &mut collector)?;
             let point = walk.point();
             let has_ended = upto.is_some_and(|upto| point >= upto);
@@ -157,7 +168,15 @@ impl Engine {
     ) -> Outcome<bool> {
         let is_named = match name {
             Name::Node(level, key) => {
-                self.state.map.node_place(level, &key, nodes)? == Some(extent.node_ptr())
+                let place = self.state.map.node_place(level, &key, nodes)?;
+                let segments = &self.state.segments;
+                let in_mirror = |place: NodePtr| {
+                    let addr = segments.mirrors().place_of(segments.layout(), place.addr)?;
+                    Some(NodePtr { addr, ..place })
+                };
+                let place =
+                    if extent.slot == IN_MIRROR { place.and_then(in_mirror) } else { place };
+                place == Some(extent.node_ptr())
             }
             Name::Chunk(key) => {
                 let chunk = self.state.chunk_at(&key, nodes)?;

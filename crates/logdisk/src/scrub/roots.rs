@@ -12,10 +12,14 @@ use crate::volume::Volume;
 type Problem = (Addr, Part, String);
 
 impl Volume {
-    /// Reads the newest superblock and its checkpoint. Returns how many of the two are damaged.
+    /// Reads the newest superblock and its checkpoint. Returns how many of these are damaged.
     pub(super) fn scrub_roots(&self) -> u64 {
         let newest = self.superblock().clone();
-        let problems = [self.superblock_problem(&newest), self.checkpoint_problem(&newest)];
+        let checkpoints = [Some(newest.checkpoint_addr), newest.checkpoint_mirror];
+        let checkpoints =
+            checkpoints.into_iter().flatten().map(|addr| self.checkpoint_problem(&newest, addr));
+        let problems: Vec<_> =
+            [self.superblock_problem(&newest)].into_iter().chain(checkpoints).collect();
         // What a new checkpoint has replaced may have been overwritten.
         if self.superblock().seq != newest.seq {
             return 0;
@@ -41,8 +45,8 @@ impl Volume {
         Some((addr, Part::Superblock, format!("the newest superblock, at {addr}: {problem}")))
     }
 
-    fn checkpoint_problem(&self, newest: &Superblock) -> Option<Problem> {
-        let addr = newest.checkpoint_addr;
+    /// What is wrong with the copy of the newest checkpoint at `addr`.
+    fn checkpoint_problem(&self, newest: &Superblock, addr: Addr) -> Option<Problem> {
         let mut crc32c = checksum(&[]);
         let mut at_bytes = addr.bytes();
         let end_bytes = at_bytes + u64::from(newest.checkpoint_len_bytes);

@@ -9,7 +9,7 @@ use dendro_disk::{Error, Result};
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::{Addr, Head, PartialHeader, SegmentNo, checksum, checksum_append};
 
-use super::batch::{Batch, Extent};
+use super::batch::{Batch, Extent, Name};
 use super::progress::ScrubProgress;
 use super::window::{WINDOW_BYTES, Window};
 use crate::damage::Part;
@@ -184,6 +184,8 @@ impl Volume {
         sweep.progress.checked_bytes += u64::from(extent.len_bytes);
         if !is_sound && self.note_if_damaged(sweep, extent) {
             sweep.progress.found_count += 1;
+        } else if let Name::Node(level, key) = sweep.batch.name_of(extent) {
+            self.mirror_if_alone(extent.addr, level, &key);
         }
     }
 
@@ -211,7 +213,11 @@ impl Volume {
             Err(error) => Some(error),
         };
         if let Some(error) = &problem {
-            self.damage().note(extent.addr, sweep.batch.part_of(extent), error);
+            let part = match sweep.batch.name_of(extent) {
+                Name::Node(level, key) if self.mend_node(level, &key) => Part::MirroredNode,
+                _ => sweep.batch.part_of(extent),
+            };
+            self.damage().note(extent.addr, part, error);
         }
         problem.is_some()
     }

@@ -27,6 +27,8 @@ pub(super) const MAP_SHARE_CLEAN: u64 = 16;
 /// The accounts of a volume: what is free, what can be written now, and what is kept for whom.
 pub(crate) struct Accounts {
     volume: Arc<Volume>,
+    /// How often nodes of the map are kept.
+    metadata_copies: u8,
     /// The share of each segment that stays free of live blocks, in percent.
     reserve_percent: u8,
     settings: Mutex<CleanSettings>,
@@ -37,7 +39,9 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(volume: Arc<Volume>, reserve_percent: u8, settings: CleanSettings) -> Self {
+        let metadata_copies = volume.superblock().metadata_copies();
         Self {
+            metadata_copies,
             reserve_percent,
             settings: Mutex::new(settings),
             ledger: Arc::default(),
@@ -45,6 +49,16 @@ impl Accounts {
             host: Host::new(Arc::clone(&volume)),
             volume,
         }
+    }
+
+    /// How often nodes of the map and checkpoints are kept.
+    pub(crate) const fn metadata_copies(&self) -> u8 {
+        self.metadata_copies
+    }
+
+    /// What nodes of so many bytes take in all copies.
+    pub(super) fn in_all_copies(&self, nodes_bytes: u64) -> u64 {
+        nodes_bytes.saturating_mul(self.metadata_copies.into())
     }
 
     /// What the checkpoint under way says about the map stream.
@@ -213,10 +227,21 @@ impl Accounts {
 
     /// The segments kept for checkpoints and cleaning, with so many dirty bytes in the map: the
     /// nodes of a checkpoint and what moving blocks adds to them, the next segment of the main log
-    /// and of the map stream, and one segment to move blocks to.
+    /// and of the map stream, and one segment to move blocks to; with two copies the mirrors too.
     pub(crate) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
-        (dirty_bytes + dirty_bytes / 2).div_ceil(self.volume.layout().segment_size_bytes()) as u32
-            + 4
+        let nodes_bytes = self.in_all_copies(dirty_bytes + dirty_bytes / 2);
+        nodes_bytes.div_ceil(self.volume.layout().segment_size_bytes()) as u32
+            + 3
+            + u32::from(self.metadata_copies)
+    }
+
+    /// The clean segments that no mirror takes: those that a checkpoint without mirrors needs. So a
+    /// volume with two copies is never stuck where one with one copy is not. When it is so full
+    /// that even its reserves are used up, nodes are kept once until there is room.
+    pub(crate) fn kept_from_mirrors(&self, engine: &Engine) -> u32 {
+        let nodes_bytes = self.unwritten_len_bytes(engine);
+        let size = self.volume.layout().segment_size_bytes();
+        (nodes_bytes + nodes_bytes / 2).div_ceil(size) as u32 + 2
     }
 
     /// About what checkpoints have still to write of the present map, with the usage records that
@@ -233,7 +258,8 @@ impl Accounts {
     pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
         let here = self.map_stream.room_bytes() / 4 * 3;
         let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
-        rest.div_ceil(self.volume.layout().segment_size_bytes()) as u32
+        let segments = rest.div_ceil(self.volume.layout().segment_size_bytes()) as u32;
+        segments * u32::from(self.metadata_copies)
     }
 
     /// Whether the checkpoint under way and the next one find the segments that they take for the
@@ -277,13 +303,14 @@ impl Accounts {
     }
 
     /// The capacity of the volume for clients: the segments less those out of use, the reserves and
-    /// the one that the map stream fills, each as far as it can be filled with live blocks.
+    /// those that the map stream fills, each as far as it can be filled with live blocks.
     pub(crate) fn capacity_bytes(&self, engine: &Engine) -> u64 {
         let retired = u64::from(engine.state.segments.retired_count());
         let segments = self.volume.layout().log_segments().count() as u64 - retired;
         let reserve =
             u64::from(self.reserve_for(self.volume.most_dirty_bytes()) + self.reclaim_reserve());
-        segments.saturating_sub(reserve + 1) * self.fillable_bytes()
+        let filled = u64::from(self.metadata_copies);
+        segments.saturating_sub(reserve + filled) * self.fillable_bytes()
     }
 
     /// The most live bytes of a segment with which cleaning still gains something. Partial segments
@@ -298,12 +325,12 @@ impl Accounts {
         size - size * u64::from(self.reserve_percent) / 100 - overhead_blocks * PAGE_SIZE as u64
     }
 
-    /// The live bytes as they lie on the device. They include map nodes that no checkpoint has
-    /// written yet, and the records that short blocks have in the log.
+    /// The live bytes as they lie on the device, with nodes in all copies. They include map nodes
+    /// that no checkpoint has written yet, and the records that short blocks have in the log.
     pub(crate) fn stored_bytes(&self, engine: &Engine) -> u64 {
         let segments = &engine.state.segments;
-        let nodes_bytes = engine.state.map.dirty_len_bytes();
-        segments.live_bytes() + segments.short_records_bytes() + nodes_bytes
+        let blocks_bytes = segments.live_bytes().saturating_sub(segments.node_bytes());
+        blocks_bytes + segments.short_records_bytes() + self.map_bytes(engine)
     }
 
     /// The stored bytes and what pages of zeros take when they are written, so that they always can
@@ -312,9 +339,9 @@ impl Accounts {
         self.stored_bytes(engine).saturating_add(engine.state.segments.zero_pages_bytes())
     }
 
-    /// The bytes that the map takes.
+    /// The bytes that the map takes in all copies.
     pub(crate) fn map_bytes(&self, engine: &Engine) -> u64 {
-        engine.state.segments.node_bytes() + engine.state.map.dirty_len_bytes()
+        self.in_all_copies(engine.state.segments.node_bytes() + engine.state.map.dirty_len_bytes())
     }
 
     /// The bytes that clients cannot use: the used bytes, and the dead share that the map's

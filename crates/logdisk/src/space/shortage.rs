@@ -120,7 +120,7 @@ impl Accounts {
 
     /// What is kept on the host for the nodes of the next checkpoint and for cleaning a segment.
     fn host_reserve_bytes(&self, engine: &Engine) -> u64 {
-        let unwritten = self.unwritten_len_bytes(engine);
+        let unwritten = self.in_all_copies(self.unwritten_len_bytes(engine));
         let to_clean =
             self.map_bytes(engine) / MAP_SHARE_CLEAN + self.volume().layout().segment_size_bytes();
         unwritten + unwritten / 2 + to_clean + SLACK_BYTES
@@ -140,7 +140,7 @@ impl Accounts {
 
     /// Whether the host has room for `len_bytes` and for a checkpoint after that.
     pub(crate) fn host_takes(&self, engine: &Engine, len_bytes: u64) -> bool {
-        let checkpoint_bytes = self.unwritten_len_bytes(engine) + SLACK_BYTES;
+        let checkpoint_bytes = self.in_all_copies(self.unwritten_len_bytes(engine)) + SLACK_BYTES;
         self.host().left_bytes(engine).is_none_or(|left| left > len_bytes + checkpoint_bytes)
     }
 }

@@ -151,10 +151,8 @@ pub(super) fn check(engine: &LogEngine, below: &Arc<dyn Device>) -> Checked {
         findings.filter(is_wrong).filter(|of| of.kind != FindingKind::NotClean).collect();
     what.extend(wrong.iter().take(3).map(ToString::to_string));
     what.extend(found.iter().take(3).map(|found| found.finding.to_string()));
-    let is_of_contents =
-        |kind| matches!(kind, FindingKind::BlockUnreadable | FindingKind::BlockDamaged);
     Checked {
-        is_disk_sound: is_whole && wrong.iter().all(|of| is_of_contents(of.kind)),
+        is_disk_sound: is_whole && wrong.iter().all(|of| of.kind.leaves_map_whole()),
         is_clean: is_whole && wrong.is_empty() && found.is_empty(),
         found,
         what: what.join("; "),

@@ -1,5 +1,6 @@
 //! Findings in words.
 
+use dendro_check::FindingKind;
 use dendro_control::check::{CheckFinding, Severity};
 use dendro_daemon::text;
 
@@ -10,6 +11,13 @@ pub(crate) const fn severity_text(severity: Severity) -> &'static str {
         Severity::Warning => "warning",
         Severity::Error => "error",
     }
+}
+
+/// Whether it is about one of two copies, of which the other one is sound.
+pub(super) fn is_of_copy(finding: &CheckFinding) -> bool {
+    [FindingKind::CheckpointCopy, FindingKind::NodeCopy]
+        .iter()
+        .any(|kind| finding.number == kind.number())
 }
 
 /// A finding in a line.

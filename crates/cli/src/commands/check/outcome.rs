@@ -8,9 +8,11 @@ use dendro_daemon::text;
 use super::finding;
 use crate::failure::code;
 
-/// The exit status. At boot, what only snapshots have prevents nothing.
+/// The exit status. At boot, what only snapshots have prevents nothing, nor does a bad copy of what
+/// is kept twice.
 pub(super) fn exit_code(report: &CheckReport, is_boot: bool) -> u8 {
-    let is_left = |of: &CheckFinding| of.is_wrong() && !(is_boot && of.in_past);
+    let may_wait = |of: &CheckFinding| of.in_past || finding::is_of_copy(of);
+    let is_left = |of: &CheckFinding| of.is_wrong() && !(is_boot && may_wait(of));
     let mended = report.findings.iter().any(|of| of.mended);
     let left = report.findings.iter().any(is_left);
     let bit = |is_set, bit| if is_set { bit } else { 0 };
@@ -44,6 +46,9 @@ fn hints(report: &CheckReport, was_asked: bool) -> String {
             "a list's number is the i-node number of its file, which has no name any more"
                 .to_owned(),
         );
+    }
+    if left().any(finding::is_of_copy) {
+        hints.push("a scrub of the mounted volume makes the copies whole again".to_owned());
     }
     if left().any(|of| of.in_past) {
         hints.push("snapshots stay as they are: delete those that are not wanted so".to_owned());

@@ -37,6 +37,7 @@ pub(crate) struct NewVolume {
     pub(crate) uuid: Option<Uuid>,
     pub(crate) segment_size_bytes: Option<u64>,
     pub(crate) is_allocated: bool,
+    pub(crate) metadata_copies: u8,
 }
 
 /// Makes a file system on `device`, which is open for writing.
@@ -59,6 +60,7 @@ pub(crate) fn format(
         hash_key: random_bytes()?,
         is_allocated: new.is_allocated,
         has_backups: true,
+        metadata_copies: new.metadata_copies,
     };
     let device: Arc<dyn Device> = Arc::new(device);
     // The volume becomes valid when all of it is written.

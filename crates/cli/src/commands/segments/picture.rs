@@ -22,7 +22,7 @@ impl Cell {
     /// The state of a group of segments; `segment_bytes` is the size of each.
     pub(super) fn of(group: &[SegmentFacts], segment_bytes: u64) -> Self {
         let has = |state| group.iter().any(|facts| facts.state == state);
-        if has(SegmentState::Open) {
+        if has(SegmentState::Open) || has(SegmentState::Mirror) {
             return Self::Open;
         }
         if has(SegmentState::Dirty) {

@@ -23,6 +23,7 @@ pub(super) struct Report<'a> {
     dirty_segments: u32,
     pending_segments: u32,
     retired_segments: u32,
+    mirror_segments: u32,
     reserved_segments: u32,
     live_bytes: u64,
     utilisation: f64,
@@ -46,6 +47,7 @@ impl<'a> Report<'a> {
             dirty_segments: count(SegmentState::Dirty),
             pending_segments: count(SegmentState::Pending),
             retired_segments: count(SegmentState::Retired),
+            mirror_segments: count(SegmentState::Mirror),
             reserved_segments: present.reserved_count,
             live_bytes: present.live_bytes,
             utilisation: statistics.utilisation,
@@ -93,6 +95,7 @@ impl Statistics {
             SegmentState::Dirty,
             SegmentState::Pending,
             SegmentState::Retired,
+            SegmentState::Mirror,
         ] {
             statistics.states.insert(state_name(state), 0);
         }

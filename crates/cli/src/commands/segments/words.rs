@@ -10,6 +10,7 @@ pub(super) const fn state_name(state: SegmentState) -> &'static str {
         SegmentState::Dirty => "dirty",
         SegmentState::Pending => "pending",
         SegmentState::Retired => "retired",
+        SegmentState::Mirror => "mirror",
     }
 }
 

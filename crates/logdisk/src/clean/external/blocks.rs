@@ -106,6 +106,7 @@ impl ExternalAccess {
             SegmentState::Dirty => Ok(segment),
             SegmentState::Open => Err(QuestionError::Open(number)),
             SegmentState::Clean | SegmentState::Retired => Err(QuestionError::Clean(number)),
+            SegmentState::Mirror => Err(QuestionError::Mirror(number)),
         }
     }
 

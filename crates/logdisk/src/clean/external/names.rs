@@ -23,6 +23,8 @@ pub enum SegmentStatus {
     /// The device could not write it, or a part of such a segment lies in it: it is never filled
     /// again. A cleaner has nothing to do.
     Retired,
+    /// It mirrors a segment of the map, and becomes clean with that. A cleaner has nothing to do.
+    Mirror,
 }
 
 /// A segment, as a cleaner sees it. Times are on the clock of [`VolumeFacts::clock`].
@@ -124,7 +126,7 @@ pub enum Released {
     Clean,
     /// A thread reads it at this moment. A later checkpoint makes it clean.
     Pending,
-    /// It is being filled, or is the next to be filled.
+    /// It is being filled, or is the next to be filled, or it mirrors a segment of the map.
     Open,
     /// It has so many live bytes.
     Live(u32),
@@ -149,6 +151,9 @@ pub enum QuestionError {
     /// The segment is being filled, so its blocks are not all known yet.
     #[error("segment {0} is being filled")]
     Open(u32),
+    /// The segment mirrors a segment of the map. Nothing is live in it by itself.
+    #[error("segment {0} mirrors a segment of the map, and becomes clean with that")]
+    Mirror(u32),
     /// The disk returned an error.
     #[error(transparent)]
     Disk(#[from] Error),

@@ -69,7 +69,7 @@ impl ExternalAccess {
             match facts.status {
                 SegmentStatus::Clean | SegmentStatus::Retired => Released::Clean,
                 SegmentStatus::Pending => Released::Pending,
-                SegmentStatus::Open => Released::Open,
+                SegmentStatus::Open | SegmentStatus::Mirror => Released::Open,
                 SegmentStatus::Dirty => Released::Live(facts.live_bytes),
             }
         };
@@ -87,6 +87,7 @@ fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
             SegmentState::Dirty if view.live_bytes == 0 => SegmentStatus::Pending,
             SegmentState::Dirty => SegmentStatus::Dirty,
             SegmentState::Retired => SegmentStatus::Retired,
+            SegmentState::Mirror => SegmentStatus::Mirror,
         },
         live_bytes: view.live_bytes,
         head: segments.head(segment),

@@ -70,6 +70,7 @@ impl Entry {
     pub(super) const fn state(&self) -> SegmentState {
         match self.bits & STATE_MASK {
             0 => SegmentState::Clean,
+            1 if self.bits & HEAD_MASK == HEAD_MASK => SegmentState::Mirror,
             1 => SegmentState::Open,
             2 => SegmentState::Dirty,
             _ => SegmentState::Retired,
@@ -82,8 +83,15 @@ impl Entry {
             SegmentState::Open => 1,
             SegmentState::Dirty => 2,
             SegmentState::Retired => 3,
+            SegmentState::Mirror => return self.set_mirror(),
         };
         self.bits = self.bits & !STATE_MASK | bits;
+    }
+
+    /// A mirror is what an open segment of a stream would be that does not exist. Whoever opens it
+    /// later sets its stream.
+    pub(super) const fn set_mirror(&mut self) {
+        self.bits = self.bits & !STATE_MASK | HEAD_MASK | 1;
     }
 
     pub(super) const fn head(&self) -> Head {
@@ -205,6 +213,8 @@ mod tests {
                 SegmentState::Clean,
             ] {
                 for head in [Head::Map, Head::Payload, Head::Main] {
+                    entry.set_mirror();
+                    assert_eq!(entry.state(), SegmentState::Mirror);
                     entry.set_state(state);
                     entry.set_head(head);
                     assert_eq!((entry.state(), entry.head()), (state, head));

@@ -14,6 +14,8 @@ pub enum SegmentState {
     /// The device could not write the segment, or a part of such a segment lies in it. It is never
     /// filled again.
     Retired,
+    /// The segment mirrors a segment of the map, and becomes clean with that.
+    Mirror,
 }
 
 /// Counts of the live pages that are not whole blocks.

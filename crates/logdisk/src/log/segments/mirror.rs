@@ -1,0 +1,70 @@
+//! Segments that mirror others. A mirror is opened for a segment of the map and becomes clean with
+//! it; it is neither filled nor picked by itself.
+
+use dendro_format::SegmentNo;
+
+use super::{SegmentState, Segments};
+use crate::log::mirrors::Mirrors;
+
+impl Segments {
+    /// The mirrors.
+    pub(crate) const fn mirrors(&self) -> &Mirrors {
+        &self.mirrors
+    }
+
+    /// Opens a mirror for a segment, as far from it as may be, if more than `kept` segments are
+    /// clean.
+    pub(crate) fn open_mirror(&mut self, of: SegmentNo, kept: usize) -> Option<SegmentNo> {
+        if !self.has_free(kept) {
+            return None;
+        }
+        let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
+        // A half of the volume away, so that images stay as short as they can.
+        let half = self.layout.segment_count() / 2;
+        let far = match of.0.checked_sub(half) {
+            Some(before) => self.clean.range(..=before).find(is_free),
+            None => self.clean.range(of.0 + half..).find(is_free),
+        };
+        let ends = || {
+            let (first, last) = (self.clean.iter().find(is_free), self.clean.iter().rfind(is_free));
+            first.into_iter().chain(last).max_by_key(|number| number.abs_diff(of.0))
+        };
+        let mirror = SegmentNo(far.or_else(ends)?);
+        self.set_mirror(of, mirror);
+        Some(mirror)
+    }
+
+    fn set_mirror(&mut self, of: SegmentNo, mirror: SegmentNo) {
+        self.change(mirror, |entry| {
+            entry.set_mirror();
+            entry.opened = entry.opened.wrapping_add(1);
+        });
+        self.mirrors.insert(of, mirror);
+    }
+
+    /// Takes over the mirrors that a checkpoint lists. What it states of a mirror's live bytes is
+    /// of an earlier use.
+    pub(crate) fn restore_mirrors(&mut self, mirrors: Mirrors) {
+        let list = mirrors.list();
+        self.mirrors = mirrors;
+        for (of, mirror) in list {
+            // It may hold the checkpoint alone.
+            if self.state(of) == SegmentState::Clean {
+                self.close(of);
+            }
+            self.set_mirror(of, mirror);
+        }
+    }
+
+    /// Gives up the mirror of a segment, which nobody needs any more or which cannot be written.
+    pub(crate) fn release_mirror(&mut self, of: SegmentNo) {
+        let Some(mirror) = self.mirrors.remove(of) else { return };
+        // Only a forged image can list a mirror that a stream fills, or in which something is live.
+        if self.state(mirror) != SegmentState::Mirror {
+            return;
+        }
+        let is_empty = self.live_bytes_of(mirror) == 0;
+        let state = if is_empty { self.state_when_clean(mirror) } else { SegmentState::Dirty };
+        self.change(mirror, |entry| entry.set_state(state));
+    }
+}

@@ -1,0 +1,469 @@
+//! Volumes that keep nodes of the map and checkpoints twice: what is damaged in one place is read
+//! in the other, and made whole again.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock, Rng, Timestamp};
+use dendro_check::{FindingKind, Options, RebuildOptions, Report, Volume, rebuild, verify};
+use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::model::ModelVersions;
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::external::{QuestionError, Released, SegmentStatus, SummaryCursor};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Part, Scrub, format};
+
+const SEGMENT_BYTES: u64 = 128 << 10;
+const DEVICE_BYTES: u64 = 64 * SEGMENT_BYTES;
+const SECTOR_BYTES: usize = 512;
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(ManualClock::default())
+}
+
+fn make(device: &Arc<dyn Device>) {
+    let options = FormatOptions {
+        segment_size_bytes: SEGMENT_BYTES,
+        metadata_copies: 2,
+        ..FormatOptions::default()
+    };
+    format(device, &options, &clock()).expect("the device is large enough");
+}
+
+fn open(device: &Arc<dyn Device>) -> Result<LogDisk, Error> {
+    LogDisk::open(Arc::clone(device), OpenOptions::default(), clock())
+}
+
+fn device_of(image: &[u8]) -> Arc<dyn Device> {
+    Arc::new(MemoryDevice::from_bytes(image))
+}
+
+fn put(disk: &LogDisk, list: Lid, rng: &mut Rng) {
+    let mut aru = Aru::new(View::HEAD);
+    for _ in 0..4 {
+        let index = rng.below(2000);
+        aru.put_record(list, index, vec![index as u8; 1 + rng.below(200) as usize]);
+    }
+    let byte = 1 + rng.below(250) as u8;
+    aru.write_pages(list, 3 * rng.below(600), vec![byte; PAGE_SIZE]);
+    disk.commit(aru).expect("there is room");
+}
+
+fn new_list(disk: &LogDisk) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    list
+}
+
+/// A volume with a map of several levels and nodes of several checkpoints, with a snapshot.
+fn fill(disk: &LogDisk) {
+    let mut rng = Rng::new(7);
+    let lists: Vec<Lid> = (0..3).map(|_| new_list(disk)).collect();
+    for step in 0..240 {
+        put(disk, lists[step % lists.len()], &mut rng);
+        if step == 100 {
+            disk.snapshot(0, None).expect("there is room");
+        }
+        if step % 60 == 59 {
+            disk.checkpoint().expect("the device works");
+        }
+    }
+}
+
+/// As it is left by a clean shutdown, or by a crash, with log behind the checkpoint.
+fn image(is_shut_down: bool) -> Vec<u8> {
+    let memory = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    make(&device);
+    let disk = open(&device).expect("it was formatted");
+    fill(&disk);
+    if is_shut_down {
+        disk.shut_down().expect("the device works");
+    } else {
+        put(&disk, Lid::FIRST, &mut Rng::new(8));
+        disk.flush(CommitSeq::LATEST).expect("the device works");
+    }
+    let image = memory.to_bytes();
+    drop(disk);
+    image
+}
+
+fn contents(device: &Arc<dyn Device>) -> ModelVersions {
+    ModelVersions::read_from(&open(device).expect("it opens")).expect("it can be read")
+}
+
+fn verified(device: &dyn Device) -> Report {
+    verify(device, &Options { data: true })
+}
+
+/// Where nodes of the map and the checkpoint lie: in their places, and in the mirrors.
+fn copies(image: &[u8]) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+    let device = MemoryDevice::from_bytes(image);
+    let volume = Volume::open(&device).expect("it is sound");
+    let superblock = volume.superblock();
+    let checkpoint = volume.checkpoint().expect("it is sound");
+    let range = |start: u64, len_bytes: u32| start as usize..start as usize + len_bytes as usize;
+    let len_bytes = superblock.checkpoint_len_bytes;
+    let mirror = superblock.checkpoint_mirror.expect("there are two copies");
+    let mut first = vec![range(superblock.checkpoint_addr.bytes(), len_bytes)];
+    let mut second = vec![range(mirror.bytes(), len_bytes)];
+    for node in volume.nodes(&checkpoint) {
+        let place = node.expect("it is sound").place;
+        let mirror = volume.mirror_of(place.addr).expect("there are two copies");
+        first.push(range(place.addr.bytes(), place.len_bytes));
+        second.push(range(mirror.bytes(), place.len_bytes));
+    }
+    (first, second)
+}
+
+fn scrub(disk: &LogDisk) -> u64 {
+    let mut scrub = Scrub::new();
+    while disk.scrub_step(&mut scrub).expect("nothing is lost") {}
+    scrub.progress().found_count
+}
+
+#[test]
+fn no_lost_sector_of_the_map_or_of_a_checkpoint_costs_anything() {
+    for is_shut_down in [true, false] {
+        let whole = image(is_shut_down);
+        let expected = contents(&device_of(&whole));
+        let (first, second) = copies(&whole);
+        assert!(first.len() > 15, "{} nodes", first.len());
+        let far = first.iter().zip(&second).map(|(one, other)| one.start.abs_diff(other.start));
+        assert!(far.min() >= Some(DEVICE_BYTES as usize / 4));
+        for (number, place) in first.iter().chain(&second).enumerate() {
+            for start in
+                (place.start / SECTOR_BYTES * SECTOR_BYTES..place.end).step_by(SECTOR_BYTES)
+            {
+                let what = format!("copy {number}, sector at byte {start}");
+                let mut damaged = whole.clone();
+                damaged[start..start + SECTOR_BYTES].fill(0xa5);
+                let device = device_of(&damaged);
+                let disk = open(&device).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(disk.recovery_notes(), [""; 0], "{what}");
+                let found = ModelVersions::read_from(&disk);
+                let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(found == expected, "{what}: {:?}", found.diff(&expected));
+                let places = disk.damage().places();
+                let is_harmless = |part| matches!(part, Part::MirroredNode | Part::Checkpoint);
+                assert!(places.iter().all(|one| is_harmless(one.part)), "{what}: {places:?}");
+                // One sector of each copy is enough to see how it is mended.
+                if start > place.start {
+                    continue;
+                }
+                scrub(&disk);
+                disk.shut_down().unwrap_or_else(|error| panic!("{what}: {error}"));
+                drop(disk);
+                let report = verified(&*device);
+                assert!(report.is_sound(), "{what}: {report}");
+                assert!(contents(&device) == expected, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_check_tells_of_each_damaged_copy_and_a_scrub_finds_it() {
+    let whole = image(true);
+    assert!(verified(&MemoryDevice::from_bytes(&whole)).is_sound());
+    let (first, second) = copies(&whole);
+    for (number, place) in first.iter().chain(&second).enumerate() {
+        let is_checkpoint = number % first.len() == 0;
+        let kind = if is_checkpoint { FindingKind::CheckpointCopy } else { FindingKind::NodeCopy };
+        let mut damaged = whole.clone();
+        damaged[place.start + 20] ^= 4;
+        let device = device_of(&damaged);
+        let report = verified(&*device);
+        let kinds: Vec<_> = report.findings.iter().map(|one| one.kind).collect();
+        assert_eq!(kinds, [kind], "copy {number}: {report}");
+        // A mount replaces the checkpoint only when it ends.
+        let disk = open(&device).expect("nothing is lost");
+        assert_eq!(scrub(&disk), 1, "copy {number}");
+        assert_eq!(scrub(&disk), u64::from(is_checkpoint), "copy {number}, mended");
+        disk.checkpoint().expect("the device works");
+        drop(disk);
+        if !is_checkpoint {
+            let report = verified(&*device);
+            let is_bad = |of: FindingKind| report.findings.iter().any(|one| one.kind == of);
+            assert!(!is_bad(kind), "copy {number}: {report}");
+        }
+    }
+}
+
+#[test]
+fn any_segment_of_the_map_or_all_its_mirrors_may_be_lost() {
+    let whole = image(true);
+    let expected = contents(&device_of(&whole));
+    let (first, second) = copies(&whole);
+    let segments = |places: &[Range<usize>]| -> BTreeSet<usize> {
+        places.iter().map(|place| place.start / SEGMENT_BYTES as usize).collect()
+    };
+    for lost in [segments(&first), segments(&second)] {
+        let mut damaged = whole.clone();
+        for segment in lost {
+            let start = segment * SEGMENT_BYTES as usize;
+            damaged[start..start + SEGMENT_BYTES as usize].fill(0);
+        }
+        let device = device_of(&damaged);
+        assert!(contents(&device) == expected);
+        let disk = open(&device).expect("nothing is lost");
+        assert!(scrub(&disk) > 0);
+        disk.shut_down().expect("the device works");
+        let report = verified(&*device);
+        assert!(report.is_sound(), "{report}");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_read_in_the_mirror() {
+    let whole = image(true);
+    let expected = contents(&device_of(&whole));
+    let (first, second) = copies(&whole);
+    for places in [first, second] {
+        let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
+        sim.write_at(0, &whole).expect("the device works");
+        sim.flush().expect("the device works");
+        let is_bad = move |offset: u64, len_bytes: u64| {
+            let end = offset + len_bytes;
+            places.iter().any(|bad| offset < bad.end as u64 && (bad.start as u64) < end)
+        };
+        sim.inject(Fault::fail(Call::Read).forever().when(is_bad));
+        let device: Arc<dyn Device> = sim;
+        assert!(contents(&device) == expected);
+    }
+}
+
+#[test]
+fn a_checkpoint_names_no_mirror_that_cannot_be_written() {
+    let whole = image(true);
+    let volume = MemoryDevice::from_bytes(&whole);
+    let checkpoint = Volume::open(&volume).expect("it is sound").checkpoint().expect("it is sound");
+    // The log and the map can be continued; nothing can be written to the mirror, or to a spare.
+    let is_written = [checkpoint.log.segment, checkpoint.next_segment, checkpoint.map.segment];
+    let is_bad = move |offset: u64, _| {
+        let segment = (offset / SEGMENT_BYTES) as u32;
+        segment > 1 && is_written.iter().all(|it| it.0 != segment)
+    };
+    let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
+    sim.write_at(0, &whole).expect("the device works");
+    sim.flush().expect("the device works");
+    let device: Arc<dyn Device> = Arc::clone(&sim) as _;
+    let disk = open(&device).expect("it is sound");
+    sim.inject(Fault::fail(Call::Write).forever().when(is_bad));
+    let mut aru = Aru::new(View::HEAD);
+    aru.put_record(Lid::FIRST, 1, vec![1; 100]);
+    disk.commit(aru).expect("there is room");
+    let mirrors_before = disk.stats().segments.mirror;
+    disk.checkpoint().expect("one copy can be written");
+    assert_eq!(disk.stats().segments.mirror, mirrors_before - 1);
+    drop(disk);
+    sim.clear_faults();
+    let report = verified(&*sim);
+    assert!(report.is_sound(), "{report}");
+    let superblock = Volume::open(&*sim).expect("it is sound").superblock().clone();
+    assert_eq!(superblock.checkpoint_mirror, None);
+    let disk = open(&device).expect("it is sound");
+    let found = disk.record(View::HEAD, Lid::FIRST, 1).expect("it can be read");
+    assert_eq!(found.as_deref(), Some(&[1; 100][..]));
+}
+
+#[test]
+fn mirrors_become_clean_with_their_segments() {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    make(&memory);
+    let disk = open(&memory).expect("it was formatted");
+    fill(&disk);
+    let full = disk.stats().segments;
+    assert!(full.mirror > 1, "{full:?}");
+    let facts = disk.segments(0, usize::MAX);
+    let mirrors = facts.iter().filter(|facts| facts.status == SegmentStatus::Mirror);
+    let mirrors: Vec<u32> = mirrors.map(|facts| facts.number).collect();
+    assert_eq!(mirrors.len(), full.mirror as usize);
+    for mirror in mirrors {
+        let blocks = disk.segment_blocks(mirror, SummaryCursor::default(), 10);
+        assert!(matches!(blocks, Err(QuestionError::Mirror(_))), "{blocks:?}");
+        assert_eq!(disk.release(&[mirror]).expect("the device works"), [Released::Open]);
+    }
+    assert_eq!(disk.stats().segments, full);
+    let snapshots: Vec<View> = disk.versions().snapshots().map(|it| it.view()).collect();
+    let mut aru = Aru::new(View::HEAD);
+    for number in 0..3 {
+        aru.delete_list(Lid(Lid::FIRST.0 + number));
+    }
+    disk.commit(aru).expect("there is room");
+    snapshots.into_iter().for_each(|view| disk.delete(view).expect("it is not held"));
+    for _ in 0..5 {
+        while disk.background_step().expect("the device works") {}
+        disk.checkpoint().expect("the device works");
+        put_in_new_list(&disk);
+    }
+    let counts = disk.stats().segments;
+    assert!(counts.mirror <= full.mirror && counts.clean > full.clean, "{full:?}, {counts:?}");
+    // They are the same after a mount.
+    disk.shut_down().expect("the device works");
+    let before = disk.stats().segments;
+    drop(disk);
+    let disk = open(&memory).expect("it is sound");
+    let after = disk.stats().segments;
+    assert!(after.mirror >= 1 && after.mirror <= before.mirror, "{before:?}, {after:?}");
+    assert!(after.clean >= before.clean, "{before:?}, {after:?}");
+}
+
+fn put_in_new_list(disk: &LogDisk) {
+    let list = new_list(disk);
+    put(disk, list, &mut Rng::new(9));
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_list(list);
+    disk.commit(aru).expect("there is room");
+}
+
+#[test]
+fn a_full_volume_can_be_emptied() {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    make(&memory);
+    let disk = open(&memory).expect("it was formatted");
+    let mut rng = Rng::new(3);
+    let mut lists = Vec::new();
+    'full: loop {
+        let list = disk.allocate_list().expect("the disk is writable");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        if disk.commit(aru).is_err() {
+            break;
+        }
+        lists.push(list);
+        for _ in 0..40 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.put_record(list, rng.below(1000), vec![7; 200]);
+            aru.write_pages(list, 32 * rng.below(1000), vec![7; 300]);
+            match disk.commit(aru) {
+                Ok(_) => {}
+                Err(Error::NoSpace { .. }) => break 'full,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    // What was promised to be free is, and each node is still kept twice.
+    disk.checkpoint().expect("there is room for it");
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let report = verified(&*memory);
+    assert!(report.is_sound(), "{report}");
+    let volume = Volume::open(&*memory).expect("it is sound");
+    let checkpoint = volume.checkpoint().expect("it is sound");
+    let nodes = volume.nodes(&checkpoint).map(|node| node.expect("it is sound").place.addr);
+    let (mirrored, alone): (Vec<_>, Vec<_>) = nodes.partition(|it| volume.mirror_of(*it).is_some());
+    assert!(mirrored.len() > 20 && alone.is_empty(), "{} and {}", mirrored.len(), alone.len());
+
+    let disk = open(&memory).expect("it is sound");
+    for list in lists {
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(list);
+        disk.commit(aru).expect("deleting works on a full volume");
+    }
+    while disk.background_step().expect("the device works") {}
+    disk.checkpoint().expect("the device works");
+    assert!(disk.space().live_bytes < SEGMENT_BYTES, "{:?}", disk.space());
+}
+
+#[test]
+fn crashes_leave_both_copies() {
+    for seed in 0..6 {
+        let sim = Arc::new(SimDevice::new(DEVICE_BYTES, seed));
+        let device: Arc<dyn Device> = Arc::clone(&sim) as _;
+        make(&device);
+        let disk = open(&device).expect("it was formatted");
+        fill(&disk);
+        put(&disk, Lid::FIRST, &mut Rng::new(seed));
+        let mut rng = Rng::new(seed);
+        let left = sim.crash_image(&mut rng, CrashStyle::draw(&mut Rng::new(seed))).to_bytes();
+        drop(disk);
+        let report = verified(&MemoryDevice::from_bytes(&left));
+        assert!(report.is_sound(), "seed {seed}: {report}");
+        let expected = contents(&device_of(&left));
+        for places in <[_; 2]>::from(copies(&left)) {
+            let mut damaged = left.clone();
+            places.into_iter().for_each(|place| damaged[place].fill(0x5a));
+            assert!(contents(&device_of(&damaged)) == expected, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_rebuilt_from_mirrors_and_a_scrub_gives_it_new_ones() {
+    let whole = image(true);
+    let expected = contents(&device_of(&whole));
+    let (first, second) = copies(&whole);
+    for (number, (place, mirror)) in first.iter().zip(&second).enumerate().skip(1) {
+        // A node is lost in both places, and half of the others in one.
+        let mut damaged = whole.clone();
+        damaged[place.clone()].fill(0);
+        damaged[mirror.clone()].fill(0);
+        for (other, place) in first.iter().enumerate().filter(|(other, _)| *other != number) {
+            if other % 2 == 0 {
+                damaged[place.clone()].fill(0);
+            }
+        }
+        let device = device_of(&damaged);
+        let options = RebuildOptions { dry_run: false, now: Timestamp(7) };
+        let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
+        let disk = open(&device).expect("it was rebuilt");
+        if report.is_complete() {
+            let found = ModelVersions::read_from(&disk).expect("nothing is lost");
+            assert!(found == expected, "node {number}: {:?}", found.diff(&expected));
+        }
+        scrub(&disk);
+        disk.checkpoint().expect("there is room");
+        scrub(&disk);
+        disk.shut_down().expect("the device works");
+        drop(disk);
+        let found = verified(&*device);
+        assert!(found.is_sound(), "node {number}: {found}");
+        let volume = Volume::open(&*device).expect("it is sound");
+        let checkpoint = volume.checkpoint().expect("it is sound");
+        for node in volume.nodes(&checkpoint) {
+            let addr = node.expect("it is sound").place.addr;
+            assert!(volume.mirror_of(addr).is_some(), "node {number}: {addr} has no mirror");
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_which_mirrors_alone_are_left_is_rebuilt() {
+    let whole = image(true);
+    let (first, second) = copies(&whole);
+    let mut damaged = whole;
+    damaged[..2 * SEGMENT_BYTES as usize].fill(0);
+    let rebuilt = |damaged: &[u8]| {
+        let device = device_of(damaged);
+        assert!(open(&device).is_err());
+        let options = RebuildOptions { dry_run: false, now: Timestamp(7) };
+        let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
+        assert!(report.is_complete(), "{report:?}");
+        device
+    };
+    // When the volume was made is lost with the superblocks.
+    let expected = contents(&rebuilt(&damaged));
+    for place in first {
+        let start = place.start / SEGMENT_BYTES as usize * SEGMENT_BYTES as usize;
+        damaged[start..start + SEGMENT_BYTES as usize].fill(0);
+    }
+    let device = rebuilt(&damaged);
+    let found = contents(&device);
+    assert!(found == expected, "{:?}", found.diff(&expected));
+    let disk = open(&device).expect("it was rebuilt");
+    assert!(scrub(&disk) > 0);
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let report = verified(&*device);
+    assert!(report.is_sound(), "{report}");
+
+    // Without the newest checkpoint, too.
+    damaged[second[0].clone()].fill(0);
+    let device = rebuilt(&damaged);
+    let found = contents(&device);
+    assert!(found == expected, "{:?}", found.diff(&expected));
+}
