@@ -362,8 +362,7 @@ impl Checkpoint {
     pub fn mirror_of(&self, layout: Layout, addr: Addr) -> Option<Addr> {
         let segment = layout.segment_of(addr);
         let at = self.mirrors.binary_search_by_key(&segment, |(of, _)| *of).ok()?;
-        let within = addr.bytes() - layout.segment_offset(segment);
-        Some(Addr::from_bytes(layout.segment_offset(self.mirrors[at].1) + within))
+        Some(layout.counterpart(addr, self.mirrors[at].1))
     }
 }
 

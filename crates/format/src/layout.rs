@@ -139,6 +139,14 @@ impl Layout {
         SegmentNo(u32::try_from(number).unwrap_or(u32::MAX).min(self.segment_count))
     }
 
+    /// The place in `segment` that lies as far from its start as `addr` from the start of its own
+    /// segment: where a mirror has the same bytes.
+    #[must_use]
+    pub fn counterpart(self, addr: Addr, segment: SegmentNo) -> Addr {
+        let within = addr.bytes() - self.segment_offset(self.segment_of(addr));
+        Addr::from_bytes(self.segment_offset(segment) + within)
+    }
+
     /// Whether `len_bytes` from `addr` on lie in one segment of the log.
     #[must_use]
     pub fn holds(self, addr: Addr, len_bytes: u64) -> bool {

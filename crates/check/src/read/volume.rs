@@ -76,9 +76,8 @@ impl<'d> Volume<'d> {
     /// Where what lies at `addr` may lie once more.
     pub(crate) fn mirrors_of(&self, addr: Addr) -> impl Iterator<Item = Addr> {
         let (layout, segment) = (self.layout(), self.layout().segment_of(addr));
-        let within = addr.bytes() - layout.segment_offset(segment);
         let mirrors = self.mirrors.range((segment, SegmentNo(0))..=(segment, SegmentNo(u32::MAX)));
-        mirrors.map(move |(_, mirror)| Addr::from_bytes(layout.segment_offset(*mirror) + within))
+        mirrors.map(move |(_, mirror)| layout.counterpart(addr, *mirror))
     }
 
     /// The device that it lies on. What lies in spare segments is read and written there.

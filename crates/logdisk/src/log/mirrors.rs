@@ -27,10 +27,8 @@ impl Mirrors {
 
     /// Where the bytes at `addr` lie once more.
     pub(crate) fn place_of(&self, layout: Layout, addr: Addr) -> Option<Addr> {
-        let segment = layout.segment_of(addr);
-        let mirror = self.of(segment)?;
-        let within = addr.bytes() - layout.segment_offset(segment);
-        Some(Addr::from_bytes(layout.segment_offset(mirror) + within))
+        let mirror = self.of(layout.segment_of(addr))?;
+        Some(layout.counterpart(addr, mirror))
     }
 
     /// All segments that have a mirror, in ascending order, each with its mirror.
