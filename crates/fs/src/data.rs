@@ -14,7 +14,8 @@
 //! - `pages`: what these share: inline data, holes, parts of pages.
 //! - `freeing`: freeing many pages in bounded units.
 //!
-//! Arrows: `copy` → `read`, `write`, `fallocate`; all → `pages` → `freeing`.
+//! Arrows: `copy` → `read`, `write`, `fallocate`; `fallocate` → `truncate`; all → `pages` →
+//! `freeing`.
 
 pub(crate) mod copy;
 pub(crate) mod fallocate;

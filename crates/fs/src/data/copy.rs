@@ -2,7 +2,7 @@
 
 use dendro_base::units::MIB;
 
-use super::fallocate::punch_range;
+use super::fallocate::punch_some;
 use super::pages::{PAGE, prepare_pages};
 use super::read::read_range;
 use super::write::write_locked;
@@ -131,6 +131,7 @@ fn read_chunk(
     Ok(Chunk::Data(len))
 }
 
+/// Writes a run of data, or the first part of a run of holes. Returns how much of it was written.
 fn write_chunk(
     fs: &FsState,
     guard: &mut WriteGuard<'_>,
@@ -140,17 +141,18 @@ fn write_chunk(
     kill_priv: bool,
 ) -> Result<u64> {
     match chunk {
-        Chunk::Data(0) => {}
+        Chunk::Data(0) => Ok(0),
         Chunk::Data(len) => {
             write_locked(fs, guard, at.to, &buf[..len as usize], kill_priv)?;
+            Ok(len)
         }
         Chunk::Hole(len) => {
             guard.inode().check_rewritable()?;
             prepare_pages(fs, guard)?;
-            punch_range(fs, guard, at.to..at.to + len, kill_priv)?;
+            let end = punch_some(fs, guard, at.to..at.to + len, true, kill_priv)?;
+            Ok(end - at.to)
         }
     }
-    Ok(chunk.len())
 }
 
 /// A run of bytes in a file.

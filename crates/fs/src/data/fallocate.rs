@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use dendro_disk::{Aru, MAX_PAGE_COUNT, Op, PAGE_SIZE};
+use dendro_disk::{Aru, Op, PAGE_SIZE};
 
-use super::freeing::MAX_PAGES_FREED;
+use super::freeing::{MAX_PAGES_FREED, finish_truncation};
 use super::pages::{PAGE, holes_in, prepare_pages, zero_in_page};
+use super::truncate::resize;
 use crate::error::{FsError, Result};
 use crate::layout::inode::{Inode, InodeState};
 use crate::no_space;
@@ -151,15 +152,8 @@ fn punch_data(
 ) -> Result<()> {
     let mut start = range.start;
     loop {
-        let end = step_end(start, &range);
-        punch_step(fs, guard, start..end, false, how.kill_priv)?;
-        // A range may reach far behind all data.
-        let next = fs.disk().next_data(fs.view(), guard.ino().lid(), end / PAGE)?;
-        let Some(next) = next.filter(|&page| page < range.end.div_ceil(PAGE)) else {
-            return Ok(());
-        };
-        start = end.max(next * PAGE);
-        if start >= range.end {
+        start = punch_some(fs, guard, start..range.end, false, how.kill_priv)?;
+        if start == range.end {
             return Ok(());
         }
         if (how.is_cancelled)() {
@@ -168,23 +162,33 @@ fn punch_data(
     }
 }
 
-/// Frees the data in a range. A file that ends before the end of the range grows to it.
-pub(super) fn punch_range(
+/// Frees the data in the first part of a range, as much as one unit may. Returns where the rest
+/// begins, or the end of the range: what lies before it is free. If `grows`, a file that ends
+/// before that place grows to it.
+pub(super) fn punch_some(
     fs: &FsState,
     guard: &mut WriteGuard<'_>,
     range: Range<u64>,
+    grows: bool,
     kill_priv: bool,
-) -> Result<()> {
-    for_each_step(range, &LongChange::uncancelled(kill_priv), |step| {
-        punch_step(fs, guard, step, true, kill_priv)
-    })
+) -> Result<u64> {
+    let end = step_end(range.start, &range);
+    // A range may reach far behind all data.
+    let next = if end < range.end {
+        fs.disk().next_data(fs.view(), guard.ino().lid(), end / PAGE)?
+    } else {
+        None
+    };
+    let rest = next.map_or(range.end, |page| page.saturating_mul(PAGE).clamp(end, range.end));
+    punch_step(fs, guard, range.start..end, if grows { rest } else { 0 }, kill_priv)?;
+    Ok(rest)
 }
 
 fn punch_step(
     fs: &FsState,
     guard: &mut WriteGuard<'_>,
     step: Range<u64>,
-    grow: bool,
+    min_size: u64,
     kill_priv: bool,
 ) -> Result<()> {
     let mut aru = fs.aru();
@@ -199,9 +203,7 @@ fn punch_step(
         inode.pages = inode.pages.saturating_sub(freed);
         aru.punch_pages(ino.lid(), pages.start, count);
     }
-    if grow {
-        inode.size = inode.size.max(step.end);
-    }
+    inode.size = inode.size.max(min_size);
     commit_data(fs, aru, guard, inode, kill_priv)
 }
 
@@ -319,21 +321,19 @@ fn insert_range(
     commit_data(fs, aru, guard, inode, kill_priv)
 }
 
-/// Prepares a file for moving its pages: frees what was allocated behind its end, in a unit that
-/// changes no data.
+/// Prepares a file for moving its pages: frees what was allocated behind its end, in units that
+/// change no data.
 fn prepare_move(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
     prepare_pages(fs, guard)?;
     if !guard.inode().state.contains(InodeState::EOF_PAGES) {
         return Ok(());
     }
     let mut inode = guard.edit();
-    let first = inode.size_pages();
-    let mut aru = no_space::reclaiming(fs);
-    aru.punch_pages(guard.ino().lid(), first, MAX_PAGE_COUNT - first);
-    let freed = fs.disk().count_pages(fs.view(), guard.ino().lid(), first..MAX_PAGE_COUNT)?;
-    inode.pages = inode.pages.saturating_sub(freed);
-    inode.state -= InodeState::EOF_PAGES;
-    fs.commit_inode(aru, guard, inode)
+    let mut aru = fs.aru();
+    let size = inode.size;
+    let has_more = resize(fs, &mut aru, guard.ino(), &mut inode, size)?;
+    fs.commit_inode(aru, guard, inode)?;
+    if has_more { finish_truncation(fs, guard) } else { Ok(()) }
 }
 
 /// The end of the step of `range` that begins at `start`. Steps are bounded, and meet at page

@@ -290,6 +290,45 @@ fn a_hole_reaching_far_past_all_data_is_punched_in_few_steps() {
 }
 
 #[test]
+fn a_hole_reaching_far_past_all_data_is_copied_in_few_steps_that_can_be_interrupted() {
+    let disk = dendro_disk::model::ModelDisk::new(None).recording();
+    let fixture = Fixture::with(disk, noatime(), u64::MAX);
+    let (from, to) = (fixture.file("from"), fixture.file("to"));
+    let len = i64::MAX as u64 / PAGE * PAGE - PAGE;
+    fixture.truncate(from, len);
+    for at in [0, 3 * TIB + 5, 9 * TIB] {
+        fixture.fs.write(to, at, &[2; 2 * PAGE_SIZE], false).unwrap();
+    }
+    let copy = |offset, how: &LongChange<'_>| {
+        fixture.fs.copy_file_range(from, offset, to, offset, u64::MAX, how)
+    };
+    let before = fixture.disk.history().len();
+    let hasty = LongChange { kill_priv: false, is_cancelled: &|| true };
+    assert_eq!(copy(0, &hasty), Ok(3 * TIB), "up to the next data, which is still there");
+    assert_eq!(fixture.fs.lseek(to, 0, Seek::Data), Ok(3 * TIB + 5 - 5));
+    assert_eq!(copy(3 * TIB, &LongChange::uncancelled(false)), Ok(len - 3 * TIB));
+    assert!(fixture.disk.history().len() - before <= 4);
+    assert_eq!((fixture.attr(to).size_bytes, fixture.attr(to).blocks_512), (len, 0));
+    fixture.assert_sound();
+}
+
+#[test]
+fn pages_allocated_far_apart_behind_the_end_are_freed_in_short_units_before_a_move() {
+    let fixture = Fixture::new();
+    let ino = fixture.file_with("f", &[1; 3 * PAGE_SIZE]);
+    let fallocate = |offset, flags| {
+        fixture.fs.fallocate(ino, offset, PAGE, flags, &LongChange::uncancelled(false))
+    };
+    for index in 1..=2 * MAX_UNIT_GROUPS {
+        fallocate(index * GROUP_PAGES * PAGE, FallocateFlags::KEEP_SIZE).unwrap();
+    }
+    assert_eq!(fixture.attr(ino).blocks_512, (3 + 2 * MAX_UNIT_GROUPS) * 8);
+    assert_eq!(fallocate(0, FallocateFlags::COLLAPSE_RANGE), Ok(()));
+    assert_eq!((fixture.attr(ino).size_bytes, fixture.attr(ino).blocks_512), (2 * PAGE, 16));
+    fixture.assert_sound();
+}
+
+#[test]
 fn reading_changes_the_access_time_as_the_policy_says() {
     let options = |atime| Options { atime, ..Options::default() };
     for (policy, first, second) in [
