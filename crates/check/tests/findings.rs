@@ -11,7 +11,8 @@ use dendro_device::MemoryDevice;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::usage::USAGE_LIST;
-use dendro_format::{Addr, Head, PageRef, SegmentNo, Usage, Value};
+use dendro_format::versions::{COUNTERS_INDEX, Counters, VERSIONS_LIST};
+use dendro_format::{Addr, Head, Key, PageRef, SegmentNo, Usage, Value, VersionRecord};
 use support::*;
 
 /// Where the first page of list 1, the first leaf and the root of [`sound`] lie.
@@ -324,6 +325,28 @@ fn what_is_left_of_a_list_is_found_unless_it_is_being_removed() {
     assert_eq!(kinds(&image), []);
     let image = with_leaf(|_, entries| entries.push((record_key(REMOVALS_LIST, 77), record(b"x"))));
     assert_eq!(kinds(&image), [RemovalUnreadable]);
+}
+
+#[test]
+fn what_no_version_sees_is_found_unless_a_collection_is_going_to_find_it() {
+    // Record 7 was replaced in the epoch after the one in which it was put, and nothing sees the
+    // older value any more.
+    let collecting = |sweep_since, list_epoch| {
+        with_leaf(|_, entries| {
+            let newer = Key { epoch: 5, ..record_key(1, 7) };
+            entries.insert(2, (newer, record(b"newer")));
+            entries[0].0.epoch = list_epoch;
+            let counters = Counters { epoch: 5, main: 0, next_branch: 1, sweep_since };
+            let counters = record(&VersionRecord::Counters(counters).encode());
+            entries.push((record_key(VERSIONS_LIST, COUNTERS_INDEX), counters));
+        })
+    };
+    assert_eq!(kinds(&collecting(None, 1)), [Unseen]);
+    assert_eq!(kinds(&collecting(Some(4), 1)), []);
+    assert_eq!(kinds(&collecting(Some(5), 1)), [Unseen]);
+    assert_eq!(kinds(&collecting(Some(10), 1)), [Unseen]);
+    // All of a list is collected that is itself newer.
+    assert_eq!(kinds(&collecting(Some(5), 6)), []);
 }
 
 #[test]

@@ -34,8 +34,9 @@ struct ItemEntry {
 /// Looks for entries that no version sees.
 pub(super) struct Visibility {
     views: Vec<View>,
-    /// Whether a collection of such entries is under way, so that some may be left.
-    is_collecting: bool,
+    /// A collection is under way that looks for such entries among what was written after this
+    /// epoch, so that some may be left.
+    collects_since: Option<u64>,
     /// Deleted lists of which entries may be left.
     removed: BTreeSet<u64>,
     /// The entries of the list that the walk is in, and whether each says that the list exists.
@@ -52,7 +53,7 @@ impl Visibility {
         let mut snapshots = Vec::new();
         let mut forks = Vec::new();
         let mut heads = BTreeMap::from([(0, true)]);
-        let mut is_collecting = false;
+        let mut collects_since = None;
         let mut removed = BTreeSet::new();
         for (key, value) in entries {
             let Value::Record(bytes) = value else { continue };
@@ -64,7 +65,7 @@ impl Visibility {
             }
             match VersionRecord::decode(key.index, &bytes) {
                 Ok(VersionRecord::Counters(counters)) => {
-                    is_collecting = counters.sweep_since.is_some();
+                    collects_since = counters.sweep_since;
                 }
                 Ok(VersionRecord::Branch { branch, name, parent, .. }) => {
                     heads.insert(branch, name.is_some());
@@ -75,7 +76,7 @@ impl Visibility {
                     snapshots.push((branch, epoch));
                 }
                 // A version is missing, so nothing can be said to be visible in none.
-                Err(_) => is_collecting = true,
+                Err(_) => collects_since = Some(0),
             }
         }
         let heads = heads.into_iter().filter(|(_, exists)| *exists);
@@ -84,7 +85,7 @@ impl Visibility {
         let versions = versions.chain(forks.into_iter().map(|fork| (fork, true)));
         let view = |(version, is_fork)| View { ancestry: ancestry(version, &parents), is_fork };
         let views = versions.map(view).collect();
-        Self { views, is_collecting, removed, list: Vec::new(), item: Vec::new() }
+        Self { views, collects_since, removed, list: Vec::new(), item: Vec::new() }
     }
 
     /// Whether entries may be left of a list that no version has.
@@ -116,13 +117,21 @@ impl Visibility {
         invisible
     }
 
+    /// Whether the collection that is under way looks at an item of the list that the walk is in:
+    /// it does if an entry of the item or of the list was written since.
+    fn will_collect(&self, item: &[ItemEntry]) -> bool {
+        let Some(since) = self.collects_since else { return false };
+        let of_list = self.list.iter().map(|(key, _)| key);
+        item.iter().map(|entry| &entry.key).chain(of_list).any(|key| key.epoch > since)
+    }
+
     /// As [`Self::visit`], after the last entry of the map.
     pub(super) fn finish(&mut self) -> Vec<Key> {
         let mut item = std::mem::take(&mut self.item);
         let Some(Key { list, .. }) = item.first().map(|entry| entry.key) else { return Vec::new() };
         // A list that exists in no version is another finding.
         let list_exists = self.list.first().is_some_and(|(key, _)| key.list == list);
-        let is_exempt = self.is_collecting || self.is_being_removed(list);
+        let is_exempt = self.is_being_removed(list) || self.will_collect(&item);
         if is_exempt || !list_exists || list >= FIRST_SYSTEM_LIST {
             return Vec::new();
         }
