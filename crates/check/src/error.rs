@@ -60,7 +60,7 @@ pub enum Error {
     },
     /// There is no room for a new map.
     #[error(
-        "no segment is free for the new map, and nothing was changed; dendro ls, cat and cp read what the older checkpoints still lead to"
+        "too few segments are free for the new map, and nothing was changed; rebuild a copy in a new file, or copy the files into a directory: --to"
     )]
     NoFreeSegment,
     /// The map cannot be walked.

@@ -37,7 +37,9 @@ pub use read::{
     PartialRecord, Partials, Superblocks, UsageRow, UsageSource, UsageTable, Volume,
     find_superblocks,
 };
-pub use rebuild::{Extent, LostPage, RebuildOptions, RebuildReport, Restored, Source, rebuild};
+pub use rebuild::{
+    Extent, LostPage, Rebuild, RebuildOptions, RebuildReport, Restored, Source, rebuild,
+};
 pub use verify::{
     Counts, Finding, FindingKind, Options, Report, Severity, Watch, verify, verify_watched,
 };

@@ -5,7 +5,8 @@ mod common;
 
 use std::fs;
 
-use common::{Scratch, skips_mounts};
+use common::{Scratch, harm, skips_mounts};
+use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
 
 const MIB: usize = 1 << 20;
 
@@ -130,6 +131,59 @@ fn files_are_copied_out_of_a_volume_that_is_left_as_it_is() {
         let again: serde_json::Value = serde_json::from_str(&again.out).unwrap();
         assert!(again["copied"]["problem_count"].as_u64() > Some(0), "{again}");
     }
+}
+
+/// Fills a volume with records, so that its map leaves no room for another one, and destroys all
+/// checkpoints.
+fn fill_with_map_and_lose_it(image: &str) {
+    harm(image, |disk, aru| {
+        let list = disk.allocate_list().unwrap();
+        aru.create_list(list, ListHints::default());
+        disk.commit(std::mem::replace(aru, Aru::new(View::HEAD))).unwrap();
+        for index in 0.. {
+            let mut aru = Aru::new(View::HEAD);
+            aru.put_record(list, index, vec![index as u8; 900]);
+            match disk.commit(aru) {
+                Ok(_) => {}
+                Err(Error::NoSpace { .. }) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    let mut bytes = fs::read(image).unwrap();
+    let checkpoints = bytes.chunks_mut(64).filter(|grain| grain.starts_with(b"DCP1"));
+    assert!(checkpoints.map(|grain| grain.fill(0)).count() > 0);
+    fs::write(image, bytes).unwrap();
+}
+
+#[test]
+fn a_full_volume_is_rebuilt_in_a_longer_copy_or_in_memory() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.mount();
+    fs::write(scratch.inside("file"), vec![7; MIB]).unwrap();
+    scratch.umount();
+    fill_with_map_and_lose_it(&image);
+    let bytes = fs::read(&image).unwrap();
+    scratch.dendro(["rebuild", &image]).fails(8, &["too few segments are free", "--to"]);
+    let to = scratch.text("to");
+    fs::create_dir(&to).unwrap();
+    let done = scratch.dendro(["rebuild", "--to", &to, &image]);
+    assert!(done.out.contains("1 file"), "{done:?}");
+    assert_eq!(fs::read(format!("{to}/file")).unwrap(), vec![7; MIB]);
+    let copy = scratch.text("copy.img");
+    let done = scratch.dendro(["rebuild", "--json", "--to", &copy, &image]);
+    let done: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let grown_bytes = done["grown_bytes"].as_u64().unwrap();
+    let len_bytes = fs::metadata(&copy).unwrap().len();
+    assert!(grown_bytes > 0 && len_bytes == bytes.len() as u64 + grown_bytes, "{done}");
+    scratch.dendro(["mount", &copy, &scratch.mount_point()]).succeeds();
+    assert_eq!(fs::read(scratch.inside("file")).unwrap(), vec![7; MIB]);
+    fs::remove_file(scratch.inside("file")).unwrap();
+    scratch.umount();
 }
 
 #[test]

@@ -408,7 +408,7 @@ fn a_volume_is_rebuilt_from_mirrors_and_a_scrub_gives_it_new_ones() {
             }
         }
         let device = device_of(&damaged);
-        let options = RebuildOptions { dry_run: false, now: Timestamp(7) };
+        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
         let disk = open(&device).expect("it was rebuilt");
         if report.is_complete() {
@@ -440,7 +440,7 @@ fn a_volume_of_which_mirrors_alone_are_left_is_rebuilt() {
     let rebuilt = |damaged: &[u8]| {
         let device = device_of(damaged);
         assert!(open(&device).is_err());
-        let options = RebuildOptions { dry_run: false, now: Timestamp(7) };
+        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
         assert!(report.is_complete(), "{report:?}");
         device

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use dendro_base::{Clock, ManualClock, Rng, Timestamp};
 use dendro_check::{
-    Extent, Finding, FindingKind, Options, RebuildOptions, RebuildReport, Restored, Severity,
-    Volume, find_superblocks, rebuild, verify,
+    Error, Extent, Finding, FindingKind, Options, Rebuild, RebuildOptions, RebuildReport, Restored,
+    Severity, Volume, find_superblocks, rebuild, verify,
 };
-use dendro_device::{Device, MemoryDevice};
+use dendro_device::{Device, MemoryDevice, OverlayDevice};
 use dendro_disk::model::{ModelList, ModelVersions};
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, Op, Versions, View};
 use dendro_format::versions::VERSIONS_LIST;
@@ -44,7 +44,7 @@ fn contents(bytes: &[u8]) -> ModelVersions {
 }
 
 fn rebuilt_on(device: &dyn Device) -> dendro_check::Result<RebuildReport> {
-    let options = RebuildOptions { dry_run: false, now: Timestamp(7) };
+    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
     rebuild(device, &options, &mut |_, _| ())
 }
 
@@ -310,6 +310,72 @@ fn any_segment_may_be_gone() {
                 }
             }
         }
+    }
+}
+
+/// A volume that is filled with records until nothing more fits, so that most of it is map.
+fn full_of_records() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(96 * SEGMENT_LEN_BYTES as u64));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
+    let disk =
+        LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock).expect("it works");
+    let list = disk.allocate_list().expect("it works");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    let mut rng = Rng::new(1);
+    let mut value = vec![0; 900];
+    for index in 0.. {
+        rng.fill(&mut value);
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(list, index, &*value);
+        match disk.commit(aru) {
+            Ok(_) => {}
+            Err(dendro_disk::Error::NoSpace { .. }) => break,
+            Err(error) => panic!("record {index}: {error}"),
+        }
+    }
+    disk.shut_down().expect("it works");
+    device.to_bytes()
+}
+
+/// Destroys all checkpoints.
+fn without_checkpoints(whole: &[u8]) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    destroy_older_checkpoints(&mut bytes);
+    let at = superblock(whole).checkpoint_addr.bytes() as usize;
+    bytes[at..at + 64].fill(0xa5);
+    bytes
+}
+
+#[test]
+fn a_volume_without_room_for_a_new_map_is_left_alone_and_a_longer_copy_is_rebuilt() {
+    let whole = full_of_records();
+    let before = contents(&whole);
+    let bytes = without_checkpoints(&whole);
+    let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let plan = Rebuild::plan(&*device, &mut |_, _| ()).expect("it can be planned");
+    assert_eq!(plan.report().extent, Extent::Map);
+    let mut options = RebuildOptions { dry_run: false, may_grow: true, now: Timestamp(7) };
+    let refused = plan.write(&*device, &options);
+    assert!(matches!(refused, Err(Error::NoFreeSegment)), "{refused:?}");
+    for extra_len_bytes in [100, 400].map(|count| count * SEGMENT_LEN_BYTES as u64) {
+        // It is planned again: what was refused has not destroyed anything.
+        let len_bytes = bytes.len() as u64 + extra_len_bytes;
+        let longer = OverlayDevice::with_len(Arc::clone(&device), len_bytes);
+        let plan = Rebuild::plan(&*device, &mut |_, _| ()).expect("it can be planned");
+        options.may_grow = false;
+        assert!(matches!(plan.write(&longer, &options), Err(Error::NoFreeSegment)));
+        options.may_grow = true;
+        let report = plan.write(&longer, &options).expect("it may grow");
+        let mut bytes = vec![0; len_bytes as usize];
+        longer.read_at(0, &mut bytes).expect("it works");
+        let added = superblock(&bytes).layout.len_bytes() - superblock(&whole).layout.len_bytes();
+        assert!(report.grown_bytes == added && (1..=extra_len_bytes).contains(&added));
+        assert_eq!(difference(&before, &contents(&bytes)), None);
+        assert_sound(&bytes, "grown");
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) struct Gap {
 }
 
 /// What can be read of a checkpoint's map.
+#[derive(Debug)]
 pub(super) struct OldMap {
     /// The leaves in the order of their keys.
     pub(super) kept: Vec<KeptLeaf>,

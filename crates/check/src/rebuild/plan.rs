@@ -17,6 +17,7 @@ use super::sweep::Sweep;
 use crate::read::Volume;
 
 /// The plan of the new map.
+#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) map: OldMap,
     pub(super) claims: Vec<super::claims::Claim>,
@@ -37,6 +38,9 @@ pub(super) struct Plan {
     pub(super) unknown_move_count: u64,
     /// Segments in which nothing is needed, those in which there is nothing at all first.
     pub(super) free: Vec<SegmentNo>,
+    /// The segments in which nothing is needed any more when the volume is rebuilt, and those that
+    /// the rebuild takes.
+    pub(super) clean_count: usize,
 }
 
 impl Plan {
@@ -65,20 +69,24 @@ impl Plan {
             restored_entry_count: 0,
             unknown_move_count: 0,
             free: Vec::new(),
+            clean_count: 0,
         };
+        let mut later = dendro_format::retired::out_of_use(&volume.superblock().retired);
         let mut needed = std::mem::take(&mut plan.map.segments);
         if let Some(base) = base {
-            needed.extend([base.log.segment, base.next_segment, base.map.segment]);
+            later.extend([base.log.segment, base.next_segment]);
+            plan.take_log_behind(volume, base, &mut later);
+            needed.insert(base.map.segment);
             needed.extend(base.mirrors.iter().map(|(_, mirror)| *mirror));
-            plan.take_log_behind(volume, base, &mut needed);
         }
         plan.count(volume, &mut needed);
-        needed.extend(dendro_format::retired::out_of_use(&volume.superblock().retired));
         plan.unknown_move_count += plan.unknown_later_moves();
-        let is_free = |segment: &SegmentNo| {
-            plan.map.account.live_bytes_of(*segment) == 0 && !needed.contains(segment)
-        };
-        plan.free = volume.layout().log_segments().filter(is_free).collect();
+        let account = &plan.map.account;
+        let is_clean =
+            |segment: &SegmentNo| account.live_bytes_of(*segment) == 0 && !later.contains(segment);
+        let clean = || volume.layout().log_segments().filter(is_clean);
+        plan.clean_count = clean().count();
+        plan.free = clean().filter(|segment| !needed.contains(segment)).collect();
         plan.free.sort_by_key(|segment| (sweep.heads.contains_key(segment), *segment));
         plan
     }

@@ -130,6 +130,8 @@ pub struct RebuildReport {
     pub unknown_move_count: u64,
     /// Above all lists that are known.
     pub next_list: u64,
+    /// By how much the volume has grown, because its segments were too few for the new map.
+    pub grown_bytes: u64,
     /// Bytes written to the device.
     pub written_bytes: u64,
 }

@@ -2,18 +2,20 @@
 //!
 //! With `--to` and a new file it works on a copy. With `--to` and a directory it copies the files
 //! of a version into it, and works in memory: nothing is written to the volume. What has no name
-//! any more is not copied. `-n` only finds out what would be done. Names of files come from the
-//! rebuilt volume, opened over an [`OverlayDevice`], which keeps all writes in memory.
+//! any more is not copied. Both need no room on the volume: it grows if it has none. `-n` only finds
+//! out what would be done. Names of files come from the rebuilt volume, opened over an
+//! [`OverlayDevice`], which keeps all writes in memory.
 
 mod copy;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use dendro_base::{Clock, SystemClock};
-use dendro_check::{Extent, RebuildOptions, RebuildReport, Restored, rebuild};
+use dendro_check::{Error, Extent, Rebuild, RebuildOptions, RebuildReport, Restored};
 use dendro_control::versions::VersionName;
 use dendro_daemon::check::names_of;
 use dendro_daemon::text;
@@ -50,6 +52,7 @@ struct Outcome {
     may_lack_nodes: bool,
     restored_entry_count: u64,
     unknown_move_count: u64,
+    grown_bytes: u64,
     written_bytes: u64,
     bad_nodes: Vec<String>,
     restored: Vec<Part>,
@@ -114,19 +117,59 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         }
         _ => source.clone(),
     };
-    let device: Arc<dyn Device> = Arc::new(open(&target, args.no_changes)?);
-    let report = rebuild_on(&*device, &target, args.no_changes, &progress)?;
+    let device = open(&target, args.no_changes)?;
+    let plan = plan(&device, &target, &progress)?;
+    if args.no_changes {
+        let report = plan.report().clone();
+        return Ok(Outcome::new(&source, &target, true, report, Affected::default()));
+    }
+    let (report, device) = write(&plan, device, &target, args.to.is_some())?;
     progress.show("looking for the names of files".into());
-    let affected = if args.no_changes { Affected::default() } else { names(&device, &report) };
-    Ok(Outcome::new(&source, &target, args.no_changes, report, affected))
+    let affected = names(&(Arc::new(device) as _), &report);
+    Ok(Outcome::new(&source, &target, false, report, affected))
+}
+
+/// Writes the new map to `device`, which is the image or block device `target`. A copy gets longer
+/// if it has no room for the map; then another device is returned.
+fn write(
+    plan: &Rebuild,
+    mut device: FileDevice,
+    target: &Path,
+    is_copy: bool,
+) -> Result<(RebuildReport, FileDevice), Failure> {
+    let fail = |error: &dyn Display| Failure::new(format_args!("{}: {error}", target.display()));
+    let mut report = plan.write(&device, &options(false));
+    if is_copy && matches!(report, Err(Error::NoFreeSegment)) {
+        let len_bytes = device.len_bytes();
+        let set_len = |device: FileDevice, len_bytes| {
+            drop(device);
+            copy::set_len(target, len_bytes).map_err(|error| fail(&error))?;
+            open(target, false)
+        };
+        device = set_len(device, len_bytes.saturating_mul(2))?;
+        report = plan.write(&device, &options(true));
+        let grown_bytes = report.as_ref().map_or(0, |report| report.grown_bytes);
+        device = set_len(device, len_bytes + grown_bytes)?;
+    }
+    Ok((report.map_err(|error| fail(&error))?, device))
 }
 
 /// Rebuilds in memory, and copies the files of a version into the directory `to`.
 fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failure> {
     let (source, version) = source_and_version(&args.target)?;
     let progress = Progress::new(quiet);
-    let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::new(open(&source, true)?)));
-    let report = rebuild_on(&*device, &source, false, &progress)?;
+    let below = Arc::new(open(&source, true)?);
+    let plan = plan(&*below, &source, &progress)?;
+    let mut device = OverlayDevice::new(Arc::clone(&below));
+    let mut report = plan.write(&device, &options(false));
+    if let Err(Error::NoFreeSegment) = report {
+        let len_bytes = below.len_bytes().saturating_mul(2);
+        device = OverlayDevice::with_len(below, len_bytes);
+        report = plan.write(&device, &options(true));
+    }
+    let fail = |error| Failure::new(format_args!("{}: {error}", source.display()));
+    let report = report.map_err(fail)?;
+    let device: Arc<dyn Device> = Arc::new(device);
     progress.show("looking for the names of files".into());
     let affected = names(&device, &report);
     progress.show("copying files".into());
@@ -135,17 +178,15 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, affected) })
 }
 
-fn rebuild_on(
-    device: &dyn Device,
-    target: &Path,
-    dry_run: bool,
-    progress: &Progress,
-) -> Result<RebuildReport, Failure> {
-    let options = RebuildOptions { dry_run, now: SystemClock.now() };
-    rebuild(device, &options, &mut |done, all| {
+fn plan(device: &dyn Device, target: &Path, progress: &Progress) -> Result<Rebuild, Failure> {
+    Rebuild::plan(device, &mut |done, all| {
         progress.show(format!("{done} of {all} segments read"));
     })
     .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))
+}
+
+fn options(may_grow: bool) -> RebuildOptions {
+    RebuildOptions { dry_run: false, may_grow, now: SystemClock.now() }
 }
 
 /// The image or device, which nobody has mounted, and the version that is named with it.
@@ -231,6 +272,7 @@ impl Outcome {
             may_lack_nodes: report.may_lack_nodes,
             restored_entry_count: report.restored_entry_count,
             unknown_move_count: report.unknown_move_count,
+            grown_bytes: report.grown_bytes,
             written_bytes: report.written_bytes,
             restored: report.restored.iter().map(part).collect(),
             lost_pages: report.lost_pages.iter().map(page).collect(),
@@ -276,6 +318,10 @@ fn text_of(outcome: &Outcome) -> String {
         lines.push(format!(
             "files above list {list} may be affected too: their names were not looked for"
         ));
+    }
+    if outcome.grown_bytes > 0 && outcome.copied.is_none() {
+        let grown = text::size(outcome.grown_bytes);
+        lines.push(format!("the copy has no room for the new map, and was made longer by {grown}"));
     }
     let in_memory = if outcome.copied.is_some() { " in memory" } else { "" };
     let (was, were) = if outcome.dry_run { ("would be", "would be") } else { ("was", "were") };

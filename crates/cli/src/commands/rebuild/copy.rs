@@ -38,3 +38,8 @@ pub(super) fn copy(from: &dyn Device, to: &Path, progress: &Progress) -> io::Res
     }
     file.sync_all()
 }
+
+/// Makes a copy longer, or shorter where nothing was written.
+pub(super) fn set_len(copy: &Path, len_bytes: u64) -> io::Result<()> {
+    File::options().write(true).open(copy)?.set_len(len_bytes)
+}

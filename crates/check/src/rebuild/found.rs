@@ -1,0 +1,208 @@
+//! What is known of a volume from its superblocks, or from what repeats what they said.
+
+use dendro_base::Timestamp;
+use dendro_device::Device;
+use dendro_format::checkpoint::HeadPosition;
+use dendro_format::layout::backup_area;
+use dendro_format::superblock::{
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS,
+};
+use dendro_format::{Checkpoint, Identity, Layout, SegmentNo, Superblock};
+
+use super::missing::SEQ_SKIP;
+use super::plan::Plan;
+use super::stream::FreeSegments;
+use super::sweep::{Sweep, SweptCheckpoint};
+use super::write::Facts;
+use super::{find, superblock};
+use crate::error::{Error, Result};
+use crate::read::Volume;
+
+/// The volume, as far as its superblocks tell it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// The newest superblock, or one that was made from what else there is.
+    pub(super) superblock: Superblock,
+    /// The valid superblocks, oldest first.
+    all: Vec<Superblock>,
+    pub(super) has_superblock: bool,
+    /// Whether the newest is a backup.
+    pub(super) is_backup: bool,
+    pub(super) hash_key_lost: bool,
+    /// Segments of the map, each with one that is or was its mirror.
+    pub(super) mirrors: Vec<(SegmentNo, SegmentNo)>,
+}
+
+impl Found {
+    pub(super) fn find(device: &dyn Device) -> Result<Self> {
+        match Volume::open(device) {
+            Ok(volume) => Ok(Self {
+                superblock: volume.superblock().clone(),
+                all: volume.superblocks().all().iter().map(|it| it.superblock.clone()).collect(),
+                has_superblock: true,
+                is_backup: volume.superblocks().is_backup(),
+                hash_key_lost: false,
+                mirrors: Vec::new(),
+            }),
+            Err(Error::NoVolume(problem)) => Ok(Self {
+                superblock: find::from_partial_segments(device).ok_or(Error::NoVolume(problem))?,
+                all: Vec::new(),
+                has_superblock: false,
+                is_backup: false,
+                hash_key_lost: true,
+                mirrors: Vec::new(),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn volume<'d>(&self, device: &'d dyn Device) -> Result<Volume<'d>> {
+        let mut volume = Volume::assumed(device, self.superblock.clone())?;
+        volume.adopt_mirrors(self.mirrors.iter().copied());
+        Ok(volume)
+    }
+
+    /// Gives the volume so many more segments, or fewer if the device ends before. Returns whether
+    /// there is room for one at least.
+    pub(super) fn grow(&mut self, device: &dyn Device, by: u32) -> bool {
+        let layout = &mut self.superblock.layout;
+        let end = backup_area(device.len_bytes()).map_or(0, |area| area.start);
+        let most = u32::try_from(end >> layout.segment_size_log2()).unwrap_or(u32::MAX);
+        let count = layout.segment_count().saturating_add(by).min(most);
+        let grown = Layout::new(layout.segment_size_log2(), count).ok();
+        let grown = grown.filter(|_| count > layout.segment_count());
+        *layout = grown.unwrap_or(*layout);
+        grown.is_some()
+    }
+
+    /// Takes from the newest checkpoint what no superblock tells any more.
+    pub(super) fn adopt_identity(&mut self, sweep: &Sweep) {
+        if self.has_superblock {
+            return;
+        }
+        let mut checkpoints: Vec<_> = sweep.checkpoints.iter().map(|of| &of.checkpoint).collect();
+        checkpoints.sort_by_key(|of| std::cmp::Reverse((of.log_seq, of.seq)));
+        let superblock = &mut self.superblock;
+        let earliest = checkpoints.iter().map(|of| of.time).min();
+        superblock.created = earliest.unwrap_or_default();
+        let is_known = checkpoints.into_iter().any(|of| find::adopt_identity(superblock, of));
+        self.hash_key_lost = !is_known;
+    }
+
+    /// The checkpoints that superblocks name and that can be read.
+    pub(super) fn named_checkpoints(&self, volume: &Volume<'_>) -> Vec<SweptCheckpoint> {
+        let named = self.all.iter().filter_map(|of| {
+            Some(SweptCheckpoint {
+                addr: of.checkpoint_addr,
+                len_bytes: of.checkpoint_len_bytes,
+                crc32c: of.checkpoint_crc32c,
+                checkpoint: volume.checkpoint_of(of).ok()?,
+            })
+        });
+        named.collect()
+    }
+
+    /// Whether the newest superblock names this checkpoint.
+    pub(super) fn names(&self, of: &SweptCheckpoint) -> bool {
+        let Superblock { checkpoint_addr, checkpoint_crc32c, .. } = self.superblock;
+        self.has_superblock && (checkpoint_addr, checkpoint_crc32c) == (of.addr, of.crc32c)
+    }
+
+    /// Whether the newest superblock names this checkpoint, and no damaged one is newer.
+    pub(super) fn is_in_order(&self, device: &dyn Device, of: &SweptCheckpoint) -> bool {
+        self.names(of) && !self.is_backup && {
+            let next = superblock::next_seq(device, &self.superblock, self.superblock.seq);
+            next == self.superblock.seq + 1
+        }
+    }
+
+    /// Writes a superblock that names a checkpoint.
+    pub(super) fn name(
+        &self,
+        device: &dyn Device,
+        of: &SweptCheckpoint,
+        now: Timestamp,
+    ) -> Result<()> {
+        let seq = match self.has_superblock {
+            true if self.is_backup => {
+                self.superblock.layout.superblock_seq_anew(self.superblock.seq)
+            }
+            true => superblock::free_seq(device, &self.superblock),
+            false => 0,
+        };
+        if !self.has_superblock || self.is_backup {
+            superblock::clear(device, self.superblock.layout)?;
+        }
+        let next = Superblock {
+            seq,
+            clean: false,
+            read_only: self.superblock.read_only | READ_ONLY_REMOVALS,
+            incompatible: self.superblock.incompatible
+                | (KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS)),
+            checkpoint_addr: of.addr,
+            checkpoint_len_bytes: of.len_bytes,
+            checkpoint_crc32c: of.crc32c,
+            checkpoint_mirror: of.checkpoint.mirror_of(self.superblock.layout, of.addr),
+            written: now,
+            ..self.superblock.clone()
+        };
+        superblock::append(device, &next)
+    }
+
+    /// What the new checkpoint states. Without a base, the log continues in free segments.
+    pub(super) fn facts(
+        &self,
+        base: Option<&Checkpoint>,
+        sweep: &Sweep,
+        plan: &Plan,
+        free: &mut FreeSegments,
+        time: Timestamp,
+    ) -> Result<Facts> {
+        let account = &plan.map.account;
+        let of_checkpoints = sweep.checkpoints.iter().map(|of| of.checkpoint.seq);
+        let of_nodes = sweep.nodes.iter().map(|node| node.checkpoint_seq);
+        let newest = of_checkpoints.chain(of_nodes).chain(base.map(|of| of.seq)).max();
+        let before = match base {
+            Some(base) => base.clone(),
+            None => {
+                let mut take = || free.pop_front().ok_or(Error::NoFreeSegment);
+                let (segment, next_segment) = (take()?, take()?);
+                let (log_seq, log_prev_crc32c) = plan.history.end();
+                let layout = self.superblock.layout;
+                Checkpoint {
+                    uuid: self.superblock.uuid,
+                    seq: 0,
+                    root: None,
+                    log: HeadPosition { segment, offset_bytes: 0 },
+                    log_seq: log_seq.saturating_add(SEQ_SKIP),
+                    log_prev_crc32c,
+                    next_segment,
+                    map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
+                    next_list: 0,
+                    commit_seq: sweep.commit_seq,
+                    epoch: account.epoch.max(1),
+                    live_bytes: 0,
+                    time,
+                    log_clock: layout
+                        .log_segments()
+                        .map(|segment| account.live_bytes_of(segment))
+                        .sum(),
+                    short_count: 0,
+                    zero_count: 0,
+                    counts_are_exact: true,
+                    identity: None,
+                    usage_overrides: Vec::new(),
+                    mirrors: Vec::new(),
+                }
+            }
+        };
+        let checkpoint = Checkpoint {
+            seq: newest.unwrap_or(0) + 1,
+            next_list: before.next_list.max(account.next_list),
+            time,
+            identity: (!self.hash_key_lost).then(|| Identity::of(&self.superblock)),
+            ..before
+        };
+        Ok(Facts { checkpoint, time })
+    }
+}
