@@ -2,8 +2,8 @@
 //!
 //! With `--to` and a new file it works on a copy. With `--to` and a directory it copies the files
 //! of a version into it, and works in memory: nothing is written to the volume. What has no name
-//! any more is not copied. Both need no room on the volume: it grows if it has none. `-n` only finds
-//! out what would be done. Names of files come from the rebuilt volume, opened over an
+//! any more is not copied. Both need no room on the volume: it grows if it has none. `-n` only
+//! finds out what would be done. Names of files come from the rebuilt volume, opened over an
 //! [`OverlayDevice`], which keeps all writes in memory.
 
 mod copy;
