@@ -6,7 +6,9 @@ mod common;
 use std::fs;
 
 use common::{Scratch, harm, skips_mounts};
-use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
+use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, View};
+use dendro_fs::Ino;
+use dendro_fs::format::DIR_BASE;
 
 const MIB: usize = 1 << 20;
 
@@ -172,7 +174,7 @@ fn a_full_volume_is_rebuilt_in_a_longer_copy_or_in_memory() {
     let to = scratch.text("to");
     fs::create_dir(&to).unwrap();
     let done = scratch.dendro(["rebuild", "--to", &to, &image]);
-    assert!(done.out.contains("1 file"), "{done:?}");
+    assert!(done.out.contains("copied") && !done.err.contains("may be missing"), "{}", done.err);
     assert_eq!(fs::read(format!("{to}/file")).unwrap(), vec![7; MIB]);
     let copy = scratch.text("copy.img");
     let done = scratch.dendro(["rebuild", "--json", "--to", &copy, &image]);
@@ -184,6 +186,39 @@ fn a_full_volume_is_rebuilt_in_a_longer_copy_or_in_memory() {
     assert_eq!(fs::read(scratch.inside("file")).unwrap(), vec![7; MIB]);
     fs::remove_file(scratch.inside("file")).unwrap();
     scratch.umount();
+}
+
+#[test]
+fn files_that_lost_their_names_are_copied_below_lost_found() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.mount();
+    fs::create_dir(scratch.inside("directory")).unwrap();
+    fs::write(scratch.inside("directory/file"), vec![7; MIB]).unwrap();
+    scratch.umount();
+    harm(&image, |disk, aru| {
+        let root = Lid(Ino::ROOT.0);
+        for (index, _) in disk.records(aru.view(), root, DIR_BASE, 100).unwrap() {
+            aru.delete_record(root, index);
+        }
+    });
+    scratch.dendro(["snapshot", "create", &format!("{image}@nameless")]).succeeds();
+    let before = fs::read(&image).unwrap();
+    for version in ["", "@nameless"] {
+        let to = scratch.text(&format!("to{version}"));
+        fs::create_dir(&to).unwrap();
+        let target = format!("{image}{version}");
+        let done = scratch.dendro(["rebuild", "--to", &to, &target]);
+        assert!(done.out.contains("1 file, 2 directories"), "{done:?}");
+        let found: Vec<_> = fs::read_dir(format!("{to}/lost+found")).unwrap().collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let directory = found[0].as_ref().unwrap().path();
+        assert_eq!(fs::read(directory.join("file")).unwrap(), vec![7; MIB]);
+        assert!(fs::read(&image).unwrap() == before, "the volume is not changed");
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `dendro rebuild`: makes superblocks, checkpoint and map anew from what is left in the segments.
 //!
 //! With `--to` and a new file it works on a copy. With `--to` and a directory it copies the files
-//! of a version into it, and works in memory: nothing is written to the volume. What has no name
-//! any more is not copied. Both need no room on the volume: it grows if it has none. `-n` only
-//! finds out what would be done. Names of files come from the rebuilt volume, opened over an
-//! [`OverlayDevice`], which keeps all writes in memory.
+//! of a version into it, and works in memory: nothing is written to the volume. The version is
+//! repaired there too, so what has lost its name is copied below `lost+found`. Both need no room on
+//! the volume: it grows if it has none. `-n` only finds out what would be done. Names of files come
+//! from the rebuilt volume, opened over an [`OverlayDevice`], which keeps all writes in memory.
 
 mod copy;
+mod mend;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -172,6 +173,8 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     let device: Arc<dyn Device> = Arc::new(device);
     progress.show("looking for the names of files".into());
     let affected = names(&device, &report);
+    progress.show("repairing files in memory".into());
+    let version = mend::mend(&device, &version);
     progress.show("copying files".into());
     let shown = state::open_device(&device, source.clone(), &version, quiet)?;
     let copied = copy_all(&shown.fs, to)?;
