@@ -317,7 +317,7 @@ fn what_is_left_of_a_list_is_found_unless_it_is_being_removed() {
         entries.insert(at, (key, record(b"left")));
     };
     assert_eq!(kinds(&with_leaf(|_, entries| left(entries))), [NoSuchList]);
-    let removal = record(&removal::encode());
+    let removal = record(&removal::encode(None));
     let image = with_leaf(|_, entries| {
         left(entries);
         entries.push((record_key(REMOVALS_LIST, 77), removal.clone()));

@@ -44,9 +44,9 @@ pub trait LogicalDisk: Send + Sync {
     /// A unit is bounded, so that no other one waits for long. It changes at most
     /// [`MAX_UNIT_GROUPS`] groups of [`GROUP_PAGES`] pages: the groups that it writes or zeroes,
     /// and the groups with pages in the ranges that it punches, moves, moves to, or swaps. Deleting
-    /// a list is always one unit, whatever the list holds. A unit that deletes a list and creates
-    /// it again changes all that the list has; a disk may refuse it with [`Error::UnitTooLong`] for
-    /// a list with more than so many records and groups, of all versions together.
+    /// a list is always one unit, whatever the list holds, and so is creating it again, in the same
+    /// unit or later. Only a unit that changes a list, deletes it and creates it again may be
+    /// refused with [`Error::UnitTooLong`], if the list has more than so many records and groups.
     ///
     /// # Errors
     /// - [`Error::NoSuchList`],

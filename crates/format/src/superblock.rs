@@ -34,13 +34,17 @@ pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
 pub const INCOMPATIBLE_RETIRED: u64 = 1 << 4;
 /// Feature flag: segments of the map may have mirrors ([`crate::Checkpoint::mirrors`]).
 pub const INCOMPATIBLE_MIRRORS: u64 = 1 << 5;
+/// Feature flag: lists may have been made again before what their deleted namesakes had was
+/// removed ([`crate::removal::RemovalV2`]).
+pub const INCOMPATIBLE_REMADE_LISTS: u64 = 1 << 6;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
     | INCOMPATIBLE_CHUNK_SKIPS
     | INCOMPATIBLE_REUSE
     | INCOMPATIBLE_RETIRED
-    | INCOMPATIBLE_MIRRORS;
+    | INCOMPATIBLE_MIRRORS
+    | INCOMPATIBLE_REMADE_LISTS;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

@@ -11,8 +11,9 @@ pub(crate) enum Fault {
     /// Other versions see pages of this group of the list, so the head must get copies of its own
     /// first.
     Shared(Lid, u64),
-    /// A deleted list of this number is not removed yet; its removal must be finished first.
-    NotYetRemoved(u64),
+    /// A list is made of whose number a deleted list has left much. The unit must begin an epoch,
+    /// which tells the two apart.
+    NeedsNewEpoch,
     /// The step cannot be done.
     Error(Error),
     /// The log contains a part of a unit of which the state has nothing, so no other unit may
@@ -28,8 +29,8 @@ impl Fault {
             Self::Miss(place) => {
                 Error::Corrupted(format!("the map's node at {} was not loaded", place.addr))
             }
-            Self::NotYetRemoved(list) => {
-                Error::Corrupted(format!("list {list} is made again before it was removed"))
+            Self::NeedsNewEpoch => {
+                Error::Corrupted("a list is made again in the epoch in which it was deleted".into())
             }
             Self::Shared(list, _) => {
                 Error::Corrupted(format!("pages of list {list} are moved that other versions see"))

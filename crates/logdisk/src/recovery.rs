@@ -503,12 +503,12 @@ fn restore(
     segments.restore_mirrors(mirrors.clone());
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
-    let removals = restore_removals(&map, nodes)?;
+    let removals = restore_removals(&map, versions.epoch(), nodes)?;
     Ok(State::new(map, segments, versions, removals, next_list, clock))
 }
 
-/// The lists that the map states are being removed.
-fn restore_removals(map: &Map, nodes: &dyn Nodes) -> Result<Removals> {
+/// The lists that the map states are being removed. `epoch` is the current epoch.
+fn restore_removals(map: &Map, epoch: u64, nodes: &dyn Nodes) -> Result<Removals> {
     let mut removals = Removals::default();
     let mut problem = None;
     let from = Key::first(REMOVALS_LIST, Space::Records, 0);
@@ -516,18 +516,22 @@ fn restore_removals(map: &Map, nodes: &dyn Nodes) -> Result<Removals> {
     map.visit(&from, &to, nodes, &mut |key, value| {
         let Value::Record(bytes) = value else { return ControlFlow::Continue(()) };
         match removal::decode(key.index, bytes) {
-            Ok(list) => {
-                removals.enter(list);
+            Ok(first_epoch) if first_epoch.unwrap_or(0) <= epoch => {
+                removals.restore(key.index, first_epoch);
                 ControlFlow::Continue(())
             }
+            Ok(_) => {
+                problem = Some("a list was made again in an epoch that has not begun".to_owned());
+                ControlFlow::Break(())
+            }
             Err(malformed) => {
-                problem = Some(malformed);
+                problem = Some(malformed.to_string());
                 ControlFlow::Break(())
             }
         }
     })
     .map_err(Fault::into_error)?;
-    problem.map_or(Ok(removals), |malformed| Err(Error::Corrupted(malformed.to_string())))
+    problem.map_or(Ok(removals), |problem| Err(Error::Corrupted(problem)))
 }
 
 /// The table of versions in the map.

@@ -3,7 +3,7 @@
 //! replaying the log produces the state that existed when it was written.
 
 pub(crate) mod chunk_edit;
-mod deletion;
+pub(crate) mod deletion;
 mod entries;
 pub(crate) mod hints;
 pub(crate) mod item;

@@ -15,6 +15,7 @@ use dendro_base::sync::{Arc, BriefRwLock, Mutex, MutexGuard, RwLockReadGuard, Rw
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Result};
+use dendro_format::superblock::INCOMPATIBLE_REMADE_LISTS;
 use dendro_format::{Addr, Layout, Superblock};
 
 use crate::damage::DamageLog;
@@ -53,10 +54,15 @@ const WEIGHED_PART: u64 = 1024;
 impl Volume {
     pub(crate) fn new(
         device: Arc<VolumeDevice>,
-        superblock: Superblock,
+        mut superblock: Superblock,
         store: NodeStore,
         engine: Engine,
     ) -> Self {
+        // Applying the log again may have left lists to be removed that nothing was left of when it
+        // was first applied.
+        if engine.state.removals.are_remade() {
+            superblock.incompatible |= INCOMPATIBLE_REMADE_LISTS;
+        }
         let layout = superblock.layout;
         store.leave_room(engine.beside_clean_nodes());
         Self {
@@ -315,6 +321,23 @@ impl Volume {
             .map_err(|error| self.latch_unless_full(error))?;
         *newest = next;
         self.back_up(newest)
+    }
+
+    /// Marks on the device that the volume has incompatible features, before it has what older
+    /// software does not understand.
+    ///
+    /// # Errors
+    /// As [`Self::append_superblock`].
+    pub(crate) fn mark_features(&self, incompatible: u64) -> Result<()> {
+        let mut newest = self.superblock();
+        if newest.incompatible & incompatible == incompatible {
+            return Ok(());
+        }
+        let now = self.now();
+        self.append_superblock(&mut newest, |next| {
+            next.incompatible |= incompatible;
+            next.written = now;
+        })
     }
 
     /// Writes a backup of the newest superblock, which is durable, if one is due.

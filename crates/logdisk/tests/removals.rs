@@ -195,16 +195,6 @@ fn a_list_can_be_recreated_before_or_after_its_removal() {
 }
 
 #[test]
-fn a_long_list_cannot_be_deleted_and_recreated_in_one_unit() {
-    let (_, disk) = formatted(64 << 20);
-    let list = list_of(&disk, View::HEAD, 20_000);
-    let mut aru = Aru::new(View::HEAD);
-    aru.delete_list(list).create_list(list, ListHints::default());
-    assert_eq!(disk.commit(aru), Err(Error::UnitTooLong));
-    assert_eq!(disk.records(View::HEAD, list, 0, 30_000).map(|found| found.len()), Ok(20_000));
-}
-
-#[test]
 fn a_long_list_that_only_a_deleted_version_had_can_be_recreated_at_once() {
     let (device, disk) = formatted(64 << 20);
     let branch = disk.branch_off(View::HEAD, "branch").expect("there is room").head();

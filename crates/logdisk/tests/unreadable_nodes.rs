@@ -49,7 +49,7 @@ fn with_remains() -> (Arc<SimDevice>, Lid, Lid) {
 }
 
 #[test]
-fn a_list_is_recreated_only_if_all_its_remaining_entries_can_be_read() {
+fn a_list_is_recreated_with_few_reads_or_left_as_it_was() {
     let (device, kept, gone) = with_remains();
     let mut failed_count = 0;
     for nth in 1.. {
@@ -72,7 +72,8 @@ fn a_list_is_recreated_only_if_all_its_remaining_entries_can_be_read() {
             Err(error) => panic!("read {nth}: {error}"),
         }
     }
-    assert!(failed_count > 5, "{failed_count} reads");
+    // What remains of the list is several leaves, which need not be read.
+    assert!((1..=5).contains(&failed_count), "{failed_count} reads");
 }
 
 /// Returns the records of a list, or the first error if the list cannot be read.

@@ -249,7 +249,8 @@ impl<'v> MapWriter<'v> {
         let mut system = std::mem::take(&mut self.system);
         for list in std::mem::take(&mut self.removed) {
             let key = system_key(REMOVALS_LIST, list);
-            system.insert(key, Value::Record(Arc::from(&removal::encode()[..])));
+            let removal = || Value::Record(Arc::from(&removal::encode(None)[..]));
+            system.entry(key).or_insert_with(removal);
         }
         let account = &self.plan.map.account;
         version_table::mend(&mut system, account, checkpoint);

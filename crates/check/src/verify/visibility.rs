@@ -58,7 +58,7 @@ impl Visibility {
         for (key, value) in entries {
             let Value::Record(bytes) = value else { continue };
             if key.list == REMOVALS_LIST {
-                removed.extend(removal::decode(key.index, &bytes));
+                removed.extend(removal::decode(key.index, &bytes).is_ok().then_some(key.index));
             }
             if key.list != VERSIONS_LIST {
                 continue;

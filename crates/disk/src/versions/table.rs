@@ -147,6 +147,17 @@ impl VersionTable {
         Ok(snapshot)
     }
 
+    /// Ends the epoch: every head writes in the next one from now on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when no epoch follows.
+    pub fn end_epoch(&mut self) -> Result<()> {
+        let next_epoch = self.next_epoch()?;
+        self.begin_change();
+        self.epoch = next_epoch;
+        Ok(())
+    }
+
     /// Adds a branch that starts from `view`. If that is a head, ends the epoch.
     ///
     /// # Errors

@@ -17,19 +17,20 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_UNIT_GROUPS, Op};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_UNIT_GROUPS, Op, VersionTable};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
 use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::unit::{Contents, WorstCase, chunks_in};
+use crate::commit::unit::{Contents, WorstCase, chunks_in, names};
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::chunk_edit::OwnPage;
+use crate::state::deletion::{MAX_REMOVED_AT_ONCE, Remains};
 use crate::state::hints;
 use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, chunks_of, page_range};
@@ -65,6 +66,8 @@ struct Application<'e, 'a> {
     logging: Logging,
     /// Whether its pages go to payload streams.
     is_apart: bool,
+    /// Whether nothing was written in the current epoch before the unit.
+    is_new_epoch: bool,
     /// The groups that the unit may still change (space 2).
     budget: ChunkBudget,
     /// Lists that are known to exist, and lists that the unit itself has deleted.
@@ -90,19 +93,25 @@ impl Engine {
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
         let branch = aru.view().branch;
+        if worst.begins_epoch() {
+            self.change_versions(&VersionTable::end_epoch, nodes)?;
+        }
         self.set_context(branch);
         let is_apart = worst.pages > 0 && self.streams().are_used() && self.has_segments_for(worst);
         let spans = self.begin_unit(if is_apart { 0 } else { worst.pages }, worst.record_bytes)?;
         if spans {
             self.rehearse(|engine| {
                 let rehearsal = Logging::Rehearsal;
-                Application::new(engine, nodes, contents, branch, rehearsal).change_state(aru.ops())
+                let mut application = Application::new(engine, nodes, contents, branch, rehearsal);
+                application.is_new_epoch = worst.begins_epoch();
+                application.change_state(aru.ops())
             })?;
         }
         let logging = if spans { Logging::Along } else { Logging::AtEnd };
         let applied = self.transact(nodes, |engine| {
             let mut application = Application::new(engine, nodes, contents, branch, logging);
             application.is_apart = is_apart;
+            application.is_new_epoch = worst.begins_epoch();
             application.change_state(aru.ops())?;
             application.enter_records(aru.ops());
             Ok(())
@@ -152,6 +161,7 @@ impl<'e, 'a> Application<'e, 'a> {
             branch,
             logging,
             is_apart: false,
+            is_new_epoch: false,
             budget: ChunkBudget::of_unit(),
             known: SmallVec::new(),
             deleted: SmallVec::new(),
@@ -163,8 +173,8 @@ impl<'e, 'a> Application<'e, 'a> {
 
     fn change_state(&mut self, ops: &[Op<'_>]) -> Outcome<()> {
         let mut shared = None;
-        for op in ops {
-            match self.apply_op(op) {
+        for (at, op) in ops.iter().enumerate() {
+            match self.apply_op(&ops[..at], op) {
                 // The pages are copied for the unit only if it has no other fault.
                 Err(fault @ Fault::Shared(..)) => {
                     shared.get_or_insert(fault);
@@ -175,12 +185,14 @@ impl<'e, 'a> Application<'e, 'a> {
         shared.map_or(Ok(()), Err)
     }
 
-    fn apply_op(&mut self, op: &Op<'_>) -> Outcome<()> {
+    /// Applies `op`, which follows the operations `before` of the unit.
+    fn apply_op(&mut self, before: &[Op<'_>], op: &Op<'_>) -> Outcome<()> {
         let (branch, nodes) = (self.branch, self.nodes);
         match op {
             Op::CreateList { list, hints } => {
-                self.check_new(*list)?;
-                self.engine.state.create_list(branch, list.0, hints::encode(*hints), nodes)?;
+                let remains = self.check_new(*list, before)?;
+                let hints = hints::encode(*hints);
+                self.engine.state.create_list(branch, list.0, hints, remains, nodes)?;
                 self.known.push(*list);
             }
             Op::DeleteList { list } => {
@@ -273,8 +285,9 @@ impl<'e, 'a> Application<'e, 'a> {
         self.require(list)
     }
 
-    /// Returns an error if the list cannot be created.
-    fn check_new(&mut self, list: Lid) -> Outcome<()> {
+    /// Returns an error if the list cannot be created after the operations `before` of the unit.
+    /// Otherwise returns what becomes of what deleted lists of its number have left.
+    fn check_new(&self, list: Lid, before: &[Op<'_>]) -> Outcome<Remains> {
         let exists = Error::ListExists(list);
         if list < Lid::FIRST {
             return Err(exists.into());
@@ -284,26 +297,30 @@ impl<'e, 'a> Application<'e, 'a> {
         if state.has_list(ancestry, list.0, self.nodes)? {
             return Err(exists.into());
         }
-        if self.deleted.contains(&list) {
-            // The unit itself removes all that is left of the list.
-            if state.has_more_entries(list.0, MAX_UNIT_GROUPS as usize, self.nodes)? {
-                return Err(Error::UnitTooLong.into());
-            }
-        } else if state.removals.contains(list.0) {
-            return Err(Fault::NotYetRemoved(list.0));
+        let may_have_remains = self.deleted.contains(&list) || state.may_have_remains(list.0);
+        if !may_have_remains {
+            return Ok(Remains::TakenOut);
         }
-        if state.versions.epoch() > 1 && list.0 < state.next_list() {
-            if state.is_in_some_version(list.0, self.nodes)? {
-                return Err(exists.into());
-            }
-            // This unit removes what deleted versions left of the list. If that is much, the list
-            // is removed step by step before the unit.
-            let is_deleted = self.deleted.contains(&list);
-            if !is_deleted && !state.is_small_list(list.0, self.nodes)? {
-                return Err(Fault::NotYetRemoved(list.0));
-            }
+        let may_be_elsewhere = state.versions.epoch() > 1 && list.0 < state.next_list();
+        if may_be_elsewhere && state.is_in_some_version(list.0, self.nodes)? {
+            return Err(exists.into());
         }
-        Ok(())
+        // The unit removes what is left of the list if that is little. Otherwise it is set aside,
+        // which needs an epoch in which nothing of it was written.
+        let writes = |op: &Op<'_>| {
+            let is_of_content = !matches!(op, Op::CreateList { .. } | Op::DeleteList { .. });
+            is_of_content && names(op, list)
+        };
+        let is_written_by_unit = before.iter().any(writes);
+        let most = if is_written_by_unit { MAX_UNIT_GROUPS as usize } else { MAX_REMOVED_AT_ONCE };
+        if !state.has_more_entries(list.0, most, self.nodes)? {
+            return Ok(Remains::TakenOut);
+        }
+        match (is_written_by_unit, self.is_new_epoch) {
+            (true, _) => Err(Error::UnitTooLong.into()),
+            (false, true) => Ok(Remains::SetAside),
+            (false, false) => Err(Fault::NeedsNewEpoch),
+        }
     }
 
     /// Writes pages. Returns whether the head had an entry of its epoch for one of their chunks.

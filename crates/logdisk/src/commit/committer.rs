@@ -1,7 +1,8 @@
 //! Committing a unit: it is checked, given room, applied, and counted.
 
 use dendro_base::sync::Arc;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, Result};
+use dendro_disk::{Aru, CommitSeq, Error, Result};
+use dendro_format::superblock::{INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_VERSIONS};
 
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
@@ -49,14 +50,13 @@ impl Committer {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
-        let worst = WorstCase::of(&aru);
+        let mut worst = WorstCase::of(&aru);
         // The unit now uses what was reserved for it.
         drop(aru.take_reservation());
         let contents = Contents::of(&aru);
         self.accounts.host().look();
         let mut nodes = PinnedNodes::keeping(self.volume.store());
         let mut tries = Tries::default();
-        let mut removed = None;
         let seq = loop {
             let mut engine = self.volume.write();
             self.volume.check_writable(&engine)?;
@@ -99,12 +99,10 @@ impl Committer {
                         unless_put_off(self.checkpointer.relieve_memory())?;
                     }
                     match fault {
-                        Fault::NotYetRemoved(list) => {
-                            if removed.replace(list) == Some(list) {
-                                return Err(Error::ListExists(Lid(list)));
-                            }
-                            self.remover.finish(list)?;
-                            nodes = PinnedNodes::keeping(self.volume.store());
+                        Fault::NeedsNewEpoch => {
+                            self.volume
+                                .mark_features(INCOMPATIBLE_VERSIONS | INCOMPATIBLE_REMADE_LISTS)?;
+                            worst.begin_epoch();
                         }
                         Fault::Shared(list, chunk) => {
                             unshare(&self.volume, &self.reclaimer, aru.view(), list, chunk)?;

@@ -59,6 +59,14 @@ fn last_list_of(op: &Op<'_>) -> Lid {
     }
 }
 
+/// Whether a change is of `list`.
+pub(crate) fn names(op: &Op<'_>, list: Lid) -> bool {
+    match *op {
+        Op::MovePages { from: a, to: b, .. } | Op::SwapPages { a, b } => a == list || b == list,
+        _ => last_list_of(op) == list,
+    }
+}
+
 /// The number of chunks in which these pages lie.
 pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
     match count {
@@ -97,6 +105,7 @@ pub(crate) struct WorstCase {
     pub(super) pages: usize,
     pub(super) record_bytes: usize,
     map_bytes: u64,
+    begins_epoch: bool,
     zero_pages: u64,
     /// What clients wrote with it: bytes of pages, and of records.
     pub(super) user_page_bytes: u64,
@@ -129,6 +138,15 @@ impl WorstCase {
         worst
     }
 
+    /// Makes the unit begin an epoch.
+    pub(crate) const fn begin_epoch(&mut self) {
+        self.begins_epoch = true;
+    }
+
+    pub(crate) const fn begins_epoch(self) -> bool {
+        self.begins_epoch
+    }
+
     pub(crate) const fn has_pages(self) -> bool {
         self.pages > 0
     }
@@ -146,6 +164,8 @@ impl WorstCase {
     /// The bytes of log, with what partial segments leave unused.
     pub(crate) const fn len_bytes(self) -> u64 {
         let bytes = self.pages * PAGE_SIZE + self.record_bytes;
-        (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64 + self.map_bytes
+        // The beginning of an epoch is a unit of its own.
+        let units = if self.begins_epoch { 2 } else { 1 };
+        (bytes + bytes / 64 + units * 4 * PAGE_SIZE) as u64 + self.map_bytes
     }
 }

@@ -8,11 +8,15 @@
 //! the removal list in the map ([`crate::state::removals`]) names the lists whose removal is not
 //! finished.
 //!
+//! A list of the number of a deleted list may be made at once. If much is left of the deleted one,
+//! the unit that makes the list begins an epoch, and the removal list names the epoch: whatever is
+//! older belongs to the deleted list, and is removed as before.
+//!
 //! Invariants:
 //! 1. Whatever the map has of a list that no version has belongs to a list named in the removal
 //!    list, or is about to be collected.
-//! 2. No list named there exists at the head that deleted it, and none of that number is made
-//!    before its removal is finished.
+//! 2. No list named there exists at the head that deleted it, unless it was made again. Then no
+//!    version sees what was written of it before the epoch in which it was made last.
 
 use std::time::Duration;
 
@@ -45,8 +49,8 @@ type Progress = Option<Place>;
 struct Place {
     /// The first key that was not visited.
     key: Key,
-    /// How often the list had been deleted when the walk over it began. Another deletion may leave
-    /// entries behind the place, which must then be visited again.
+    /// How often the list had been deleted or made again when the walk over it began. Doing so once
+    /// more may leave entries behind the place, which must then be visited again.
     times: u64,
 }
 
@@ -94,7 +98,7 @@ impl Remover {
     /// See [`LogDisk::removal_step`](crate::LogDisk::removal_step).
     pub(crate) fn step(&self) -> Result<bool> {
         let mut progress = self.progress.lock();
-        let removed = self.remove_piece(&mut progress, None);
+        let removed = self.remove_piece(&mut progress);
         if let (Err(Error::Io(_) | Error::Corrupted(_)), Some(at)) = (&removed, *progress) {
             // A list that cannot be read is tried again after the others. The read has noted the
             // damage.
@@ -126,32 +130,14 @@ impl Remover {
         {}
     }
 
-    /// Takes out everything that is left of a list, whether a deletion or a deleted version left
-    /// it, so that a list of its number can be made (removal invariant 2).
-    ///
-    /// # Errors
-    /// Why it could not be done: [`Error::NoSpace`], or what reading the map returns.
-    pub(crate) fn finish(&self, list: u64) -> Result<()> {
-        let mut progress = self.progress.lock();
-        *progress = None;
-        loop {
-            self.volume.check_writable(&self.volume.read())?;
-            self.remove_piece(&mut progress, Some(list))?;
-            if progress.is_none() && !self.volume.read().state.removals.contains(list) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Takes out a piece of `list`, or of the next list if none is given. `progress` is the place
-    /// of the piece until it has been taken out, and none when nothing is left of the list.
-    fn remove_piece(&self, progress: &mut Progress, list: Option<u64>) -> Result<bool> {
+    /// Takes out a piece of the next list. `progress` is the place of the piece until it has been
+    /// taken out, and none when nothing is left of the list.
+    fn remove_piece(&self, progress: &mut Progress) -> Result<bool> {
         let at = {
             let engine = self.volume.read();
             let removals = &engine.state.removals;
             let next = removals.next(progress.map_or(0, |at| at.key.list));
-            let Some(list) = list.or(next).filter(|_| self.volume.check_writable(&engine).is_ok())
-            else {
+            let Some(list) = next.filter(|_| self.volume.check_writable(&engine).is_ok()) else {
                 return Ok(false);
             };
             let times = removals.times(list);
@@ -176,8 +162,8 @@ impl Remover {
         Ok(true)
     }
 
-    /// Ends the removal of a list that was visited completely. If the list was deleted more often
-    /// than `times` since, the removal begins again instead.
+    /// Ends the removal of a list that was visited completely. If the list was deleted or made
+    /// again more often than `times` since, the removal begins again instead.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         self.volume.change(|engine, nodes| {

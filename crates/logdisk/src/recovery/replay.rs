@@ -12,6 +12,7 @@ use crate::fault::{Fault, Outcome};
 use crate::log::partial::RecordContext;
 use crate::map::Nodes;
 use crate::state::State;
+use crate::state::deletion::Remains;
 use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, page_range, zeroed_map_bytes};
 
@@ -87,7 +88,7 @@ pub(super) fn apply_record(
                 return Err(Error::Corrupted("a list has a number of the disk's own".into()).into());
             }
             if matches!(record, Record::CreateList { .. }) {
-                state.create_list(branch, list, hints, nodes)
+                state.create_list(branch, list, hints, Remains::Either, nodes)
             } else {
                 state.put_list(branch, list, hints, nodes)
             }

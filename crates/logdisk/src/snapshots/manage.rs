@@ -37,8 +37,7 @@ impl VersionManager {
     /// Marks on the device that the volume has versions, before the log contains records that older
     /// software does not understand. Does nothing if the change will be refused.
     fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
-        let mut superblock = self.volume.superblock();
-        if superblock.incompatible & INCOMPATIBLE_VERSIONS != 0 {
+        if self.volume.superblock().incompatible & INCOMPATIBLE_VERSIONS != 0 {
             return Ok(());
         }
         {
@@ -46,11 +45,7 @@ impl VersionManager {
             self.volume.check_writable(&engine)?;
             change(&mut engine.state.versions.table().clone())?;
         }
-        let now = self.volume.now();
-        self.volume.append_superblock(&mut superblock, |next| {
-            next.incompatible |= INCOMPATIBLE_VERSIONS;
-            next.written = now;
-        })
+        self.volume.mark_features(INCOMPATIBLE_VERSIONS)
     }
 
     /// Changes the version table, as a commit.
@@ -85,7 +80,7 @@ impl VersionManager {
 
 impl Engine {
     /// Changes the version table, as a unit of its own.
-    fn change_versions<T>(
+    pub(crate) fn change_versions<T>(
         &mut self,
         change: &impl Fn(&mut VersionTable) -> Result<T>,
         nodes: &dyn Nodes,

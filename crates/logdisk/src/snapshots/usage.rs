@@ -323,8 +323,10 @@ fn walk(volume: &Volume, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsag
             let end = engine.end_of_step(&next, nodes)?;
             if let Some(end) = &end {
                 engine.state.visit_items(&next, end, nodes, &mut |entries, of_list| {
-                    if entries[0].0.space == Space::Chunks {
-                        items.push((entries.to_vec(), of_list.to_vec()));
+                    let current = |entries| engine.state.without_remains(entries).into_owned();
+                    let chunk = current(entries);
+                    if chunk.first().is_some_and(|(key, _)| key.space == Space::Chunks) {
+                        items.push((chunk, current(of_list)));
                     }
                 })?;
             }

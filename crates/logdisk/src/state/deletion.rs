@@ -13,6 +13,17 @@ use crate::state::item::space_end;
 /// The maximum number of entries of a list that the deletion itself takes out.
 pub(crate) const MAX_REMOVED_AT_ONCE: usize = 64;
 
+/// What becomes of what deleted lists have left when a list of their number is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// It is taken out at once.
+    TakenOut,
+    /// It is set aside, and the removal takes it out. Nothing of it was written in this epoch.
+    SetAside,
+    /// Either, as it is possible: the log is applied again.
+    Either,
+}
+
 impl State {
     /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list
     /// (removal invariants 1 and 2).
@@ -25,7 +36,60 @@ impl State {
             return self.prune_list(list, nodes);
         }
         self.removals.enter(list);
-        self.put_system_record(REMOVALS_LIST, list, Some(&removal::encode()), nodes)
+        self.put_removal(list, nodes)
+    }
+
+    /// Takes out or sets aside what deleted lists of this number have left, so that the list can be
+    /// made.
+    pub(super) fn make_way(
+        &mut self,
+        list: u64,
+        remains: Remains,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let are_set_aside = match remains {
+            Remains::TakenOut => false,
+            Remains::SetAside => true,
+            Remains::Either => {
+                !self.is_small_list(list, nodes)? && !self.is_written_now(list, nodes)?
+            }
+        };
+        if are_set_aside {
+            // The entries of the list itself must not be seen again when the removal has ended.
+            self.take_list_entries(list, nodes)?;
+            self.removals.remake(list, self.versions.epoch());
+            return self.put_removal(list, nodes);
+        }
+        self.prune_list(list, nodes)?;
+        if self.removals.contains(list) { self.end_removal(list, nodes) } else { Ok(()) }
+    }
+
+    /// Takes out the entries which say that the list exists or was deleted.
+    fn take_list_entries(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+        let mut keys = Vec::new();
+        let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::List));
+        self.map.visit(&from, &to, nodes, &mut |key, _| {
+            keys.push(*key);
+            ControlFlow::Continue(())
+        })?;
+        keys.iter().try_for_each(|key| self.map.remove(key, nodes).map(drop))
+    }
+
+    /// Whether the map has something in the list that was written in the current epoch.
+    fn is_written_now(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        let epoch = self.versions.epoch();
+        let (from, to) = (Key::first(list, Space::Records, 0), space_end(list, Space::Chunks));
+        let mut is_written = false;
+        self.map.visit_newer(&from, &to, epoch - 1, nodes, &mut |key, _| {
+            is_written = key.epoch >= epoch;
+            if is_written { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(is_written)
+    }
+
+    fn put_removal(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+        let removal = removal::encode(self.removals.remade_in(list));
+        self.put_system_record(REMOVALS_LIST, list, Some(&removal), nodes)
     }
 
     /// Whether the map has so few entries of the list that they can be taken out at once.

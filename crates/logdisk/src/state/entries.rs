@@ -2,6 +2,7 @@
 
 use crate::fault::Outcome;
 use crate::map::{Nodes, Replaced};
+use crate::state::deletion::Remains;
 use crate::state::item::ItemKey;
 use crate::state::item::{space_end, system_key};
 use crate::state::{State, YoungLists};
@@ -92,24 +93,27 @@ impl State {
         Ok(is_own)
     }
 
-    /// Makes a list that no version has.
+    /// Makes a list that no version has. `remains` says what becomes of what deleted lists of its
+    /// number have left.
     pub(crate) fn create_list(
         &mut self,
         branch: u32,
         list: u64,
         hints: u16,
+        remains: Remains,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let is_being_removed = self.removals.contains(list);
-        if is_being_removed || (self.versions.epoch() > 1 && list < self.next_list) {
-            // Entries that only deleted versions had of a list with this number must not become
-            // visible in the new list.
-            self.prune_list(list, nodes)?;
-        }
-        if is_being_removed {
-            self.end_removal(list, nodes)?;
+        if self.may_have_remains(list) {
+            // They must not become visible in the new list.
+            self.make_way(list, remains, nodes)?;
         }
         self.put_list(branch, list, hints, nodes)
+    }
+
+    /// Whether the map may have entries of deleted lists of this number, or of a list that only
+    /// deleted versions had.
+    pub(crate) fn may_have_remains(&self, list: u64) -> bool {
+        self.removals.contains(list) || (self.versions.epoch() > 1 && list < self.next_list)
     }
 
     pub(crate) fn put_list(

@@ -7,6 +7,7 @@
 //! hide nothing any more. An epoch that a branch was made from counts only as long as something of
 //! the item is inherited through that branch ([`Inheritance`]).
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use dendro_format::chunk::CHUNK_PAGES;
@@ -77,7 +78,8 @@ impl State {
             entries.push((*key, value.clone()));
             ControlFlow::Continue(())
         })?;
-        Ok(entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch).any(|own| {
+        let current = self.without_remains(&entries);
+        Ok(current.chunk_by(|(a, _), (b, _)| a.branch == b.branch).any(|own| {
             let branch = own[0].0.branch;
             let mut next = FOREVER;
             own.iter().rev().any(|(key, value)| {
@@ -156,7 +158,26 @@ impl State {
         newest.map_or(0, |(_, slots)| *slots)
     }
 
+    /// The entries of an item without those that belong to a deleted list of the number.
+    pub(crate) fn without_remains<'e>(&self, entries: &'e [Entry]) -> Cow<'e, [Entry]> {
+        let first_epoch = entries.first().map_or(0, |(key, _)| self.removals.first_epoch(key.list));
+        if first_epoch == 0 {
+            return Cow::Borrowed(entries);
+        }
+        entries.iter().filter(|(key, _)| key.epoch >= first_epoch).cloned().collect()
+    }
+
     fn judge(&self, entries: &[Entry], list_entries: &[Entry], pruning: &mut Pruning) {
+        let list = entries.first().map_or(0, |(key, _)| key.list);
+        let first_epoch = self.removals.first_epoch(list);
+        for (key, value) in entries.iter().filter(|(key, _)| key.epoch < first_epoch) {
+            if let Value::Chunk(chunk) = value {
+                pruning.freed.extend(chunk.iter().map(|(_, page)| page));
+            }
+            pruning.changes.push((*key, None));
+        }
+        let (entries, list_entries) =
+            (&*self.without_remains(entries), &*self.without_remains(list_entries));
         let mut remaining = Remaining::with_capacity(entries.len());
         let inheritance = Inheritance::new(&self.versions, entries, list_entries);
         for own in entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch) {

@@ -53,6 +53,7 @@ impl State {
         visit: &mut VisitPast<'_>,
     ) -> Outcome<()> {
         let first = item.key(0, 0);
+        let first_epoch = self.removals.first_epoch(item.list);
         let mut at = ancestry.nearest();
         let mut is_done = false;
         let mut past = None;
@@ -63,6 +64,9 @@ impl State {
             let to = item.key(branch, from.min(last_epoch).min(self.versions.epoch()));
             let mut passed = 0;
             self.map.visit_back(&first, &to, nodes, &mut |key, value| {
+                if key.epoch < first_epoch {
+                    return ControlFlow::Continue(());
+                }
                 if at.branch > key.branch {
                     let Some(next) = ancestry.next_at_most(at, key.branch) else {
                         return ControlFlow::Break(());

@@ -40,6 +40,7 @@ impl State {
         }
         let from = Key::first(list, Space::Chunks, pages.start / CHUNK_PAGES);
         let to = Key::first(list, Space::Chunks, pages.end.div_ceil(CHUNK_PAGES));
+        let first_epoch = self.removals.first_epoch(list);
         let mut layers = Layers::default();
         let mut has_ended = false;
         self.map.visit(&from, &to, nodes, &mut |key, value| {
@@ -54,7 +55,7 @@ impl State {
                 }
                 layers.number = Some(key.index);
             }
-            if ancestry.sees(key) {
+            if key.epoch >= first_epoch && ancestry.sees(key) {
                 layers.add(chunk);
             }
             ControlFlow::Continue(())
@@ -114,6 +115,7 @@ impl State {
     ) -> Outcome<()> {
         let start = Key::first(list, Space::Records, slice.next);
         let end = space_end(list, Space::Records);
+        let first_epoch = self.removals.first_epoch(list);
         let mut newest: Option<(u64, Arc<[u8]>)> = None;
         let mut at = None;
         let mut has_ended = false;
@@ -128,7 +130,7 @@ impl State {
                     return ControlFlow::Break(());
                 }
             }
-            if ancestry.sees(key) {
+            if key.epoch >= first_epoch && ancestry.sees(key) {
                 newest = match value {
                     Value::Record(bytes) => Some((key.index, Arc::clone(bytes))),
                     _ => None,

@@ -336,7 +336,7 @@ impl<'a, E: Engine> Session<'a, E> {
             // What branches were made from may have a list that no version has any more.
             (Err(Error::ListExists(_)), _) if has_forks(&self.life.state.contents) => Ok(()),
             // How many entries of a list are left to be removed, the contents do not tell.
-            (Err(Error::UnitTooLong), Ok(())) if makes_list_again(&unit) => Ok(()),
+            (Err(Error::UnitTooLong), Ok(())) if makes_changed_list_again(&unit) => Ok(()),
             // What the unit builds on could not be read.
             (Err(Error::Io(_)), _) if self.has_struck() => Ok(()),
             (Err(error @ Error::Failed(_)), Ok(())) => {
@@ -561,12 +561,12 @@ const fn is_mistake(error: &Error) -> bool {
     )
 }
 
-/// Whether a unit deletes a list and creates it again.
-fn makes_list_again(unit: &[Op<'_>]) -> bool {
+/// Whether a unit changes something before it deletes a list and creates it again.
+fn makes_changed_list_again(unit: &[Op<'_>]) -> bool {
     unit.iter().enumerate().any(|(at, op)| {
-        let Op::DeleteList { list: deleted } = op else { return false };
-        unit[at..]
-            .iter()
-            .any(|later| matches!(later, Op::CreateList { list, .. } if list == deleted))
+        let Op::CreateList { list: made, .. } = op else { return false };
+        let is_deletion = |op: &Op<'_>| matches!(op, Op::DeleteList { list } if list == made);
+        let last = unit[..at].iter().rposition(is_deletion);
+        last.is_some_and(|last| !unit[..last].is_empty())
     })
 }
