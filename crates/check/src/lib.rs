@@ -41,5 +41,6 @@ pub use rebuild::{
     Extent, LostPage, Rebuild, RebuildOptions, RebuildReport, Restored, Source, rebuild,
 };
 pub use verify::{
-    Counts, Finding, FindingKind, Options, Report, Severity, Watch, verify, verify_watched,
+    Counts, Finding, FindingKind, Options, Report, SeenIn, Severity, Version, Watch, verify,
+    verify_watched,
 };

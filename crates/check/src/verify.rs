@@ -1,7 +1,8 @@
 //! Verifying a volume: everything that its checkpoint reaches, counted once more.
 //!
 //! A [`walk`] over the map visits each node and entry once. It hands them to those that look for
-//! one kind of mistake each: [`marks`] (overlaps), [`skips`], [`visibility`].
+//! one kind of mistake each: [`marks`] (overlaps), [`skips`], [`visibility`]. In the end
+//! [`versions`] tells which versions have what was found.
 
 use std::ops::ControlFlow;
 
@@ -11,8 +12,9 @@ use dendro_format::{Checkpoint, Entries, Layout, SegmentNo, Value};
 
 use crate::error::{Error, NodeProblemKind};
 use crate::read::{LogSummary, Volume};
-use findings::{Findings, MAX_FINDINGS_OF_A_KIND};
+use findings::{About, Findings, MAX_FINDINGS_OF_A_KIND};
 use marks::Marks;
+use versions::{Seen, Versions};
 use walk::Walk;
 
 mod finding;
@@ -20,11 +22,13 @@ mod findings;
 mod marks;
 mod report;
 mod skips;
+mod versions;
 mod visibility;
 mod walk;
 
-pub use finding::{Finding, FindingKind, Severity};
+pub use finding::{Finding, FindingKind, SeenIn, Severity};
 pub use report::{Counts, Report};
+pub use versions::Version;
 
 /// What to verify.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +70,7 @@ pub fn verify(device: &dyn Device, options: &Options) -> Report {
 #[must_use]
 pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'_>) -> Report {
     let mut findings = Findings::new(watch.max_findings_of_a_kind);
+    let mut versions = Vec::new();
     let counts = match Volume::open(device) {
         Ok(volume) => {
             if volume.superblocks().is_backup() {
@@ -78,7 +83,17 @@ pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'
             match volume.checkpoint() {
                 Ok(checkpoint) => {
                     verify_copies(&volume, &mut findings);
-                    verify_checkpoint(&volume, &checkpoint, options, &mut watch, &mut findings)
+                    let table = Versions::read(&volume, &checkpoint);
+                    let counts = verify_checkpoint(
+                        &volume,
+                        (&checkpoint, &table),
+                        options,
+                        &mut watch,
+                        &mut findings,
+                    );
+                    findings.find_versions(&mut Seen::new(&volume, &checkpoint, &table));
+                    versions = table.into_list();
+                    counts
                 }
                 Err(error) => {
                     findings.add(FindingKind::CheckpointUnusable, error.to_string());
@@ -95,19 +110,19 @@ pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'
             Counts::default()
         }
     };
-    Report { findings: findings.finish(), counts }
+    Report { findings: findings.finish(), counts, versions }
 }
 
 fn verify_checkpoint(
     volume: &Volume<'_>,
-    checkpoint: &Checkpoint,
+    (checkpoint, versions): (&Checkpoint, &Versions),
     options: &Options,
     watch: &mut Watch<'_>,
     findings: &mut Findings,
 ) -> Counts {
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
-    let mut walk = Walk::new(volume, checkpoint, &log, options.data, watch.marks_bytes);
+    let mut walk = Walk::new(volume, (checkpoint, versions), &log, options.data, watch.marks_bytes);
     for node in volume.nodes(checkpoint) {
         if (watch.progress)(walk.counts.live_bytes, checkpoint.live_bytes).is_break() {
             return walk.counts;
@@ -202,14 +217,15 @@ fn mark_overlaps(
         let Entries::Leaf(entries) = &node.entries else { continue };
         for (key, value) in entries {
             let Value::Chunk(chunk) = value else { continue };
-            for (_, page) in chunk.iter() {
+            for (slot, page) in chunk.iter() {
                 let len_bytes = page.footprint_bytes().into();
                 if layout.holds(page.addr, len_bytes)
                     && !log.may_have_reused(layout.segment_of(page.addr))
                     && marks.mark(page.addr, len_bytes)
                 {
                     let detail = format!("page of {key} at {}, {len_bytes} bytes", page.addr);
-                    findings.add_about(Some(key.list), FindingKind::Overlap, detail);
+                    let about = Some(About::Entry(*key, 1 << slot));
+                    findings.add_about(about, FindingKind::Overlap, detail);
                 }
             }
         }

@@ -21,29 +21,27 @@ use dendro_versions::Service;
 /// Facts about an unmounted volume.
 pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
     let disk = open(source)?;
-    let met_damage = met_damage(&disk)?;
-    let met_damage = Some(DamageInfo { places: Vec::new(), ..met_damage });
-    let met_damage = met_damage.filter(|met| met.place_count > 0);
+    let met_damage = Some(met_damage(&disk, false)?).filter(|met| met.place_count > 0);
     Ok(VolumeInfo { met_damage, ..describe(source, &disk) })
 }
 
 /// The damage that is kept with the volume.
-fn met_damage(disk: &LogDisk) -> Result<DamageInfo, Failure> {
-    let table = disk.versions();
-    Ok(damage::info(&kept_damage(disk, table.main_head())?, &table))
+fn met_damage(disk: &LogDisk, with_places: bool) -> Result<DamageInfo, Failure> {
+    let kept = kept_damage(disk, disk.versions().main_head())?;
+    Ok(damage::info(&kept, disk, with_places))
 }
 
 /// The damage that is kept with an unmounted volume; forgets it if `request` says so.
 pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo, Failure> {
     if !request.clear {
-        return met_damage(&open(source)?);
+        return met_damage(&open(source)?, true);
     }
     let device = DeviceOptions::new()
         .lock_wait(LAST_DAEMON_GRACE)
         .open(source)
         .map_err(|error| explain_device(&error, false))?;
     let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
-    let info = met_damage(&disk);
+    let info = met_damage(&disk, true);
     let forgotten = keep_damage(&*disk, disk.versions().main_head(), &[]);
     let shut_down = disk.shut_down();
     let info = info?;
@@ -64,7 +62,7 @@ pub(crate) fn scrub(
 /// The scrub that is recorded with an unmounted volume, and the damage that is.
 pub(crate) fn kept_scrub(source: &Path) -> Result<(ScrubInfo, DamageInfo), Failure> {
     let disk = open(source)?;
-    Ok((scrub::kept_info(&disk)?, met_damage(&disk)?))
+    Ok((scrub::kept_info(&disk)?, met_damage(&disk, true)?))
 }
 
 /// The files of a version of an unmounted volume.

@@ -139,6 +139,71 @@ fn damage_in_the_past_alone_is_told_of_its_version() {
     assert_eq!((&place["path"], &place["version"]), (&"/dir/file".into(), &"@full".into()));
 }
 
+/// What a command that prints JSON found, and the exit status.
+fn found(scratch: &Scratch, arguments: &[&str]) -> (Value, Option<i32>) {
+    let said = scratch.dendro(arguments);
+    (serde_json::from_str(&said.out).unwrap(), said.code)
+}
+
+#[test]
+fn damage_that_many_versions_share_is_named_with_the_first_and_the_last_of_them() {
+    let Some(scratch) = volume() else { return };
+    scratch.mount();
+    let (mount, image) = (scratch.mount_point(), scratch.image());
+    fs::rename(scratch.inside("dir/file"), scratch.inside("dir/new")).unwrap();
+    for number in 0..20 {
+        let name = format!("{mount}@later-{number}");
+        scratch.dendro(["snapshot", "create", &name]).succeeds();
+    }
+    scratch.umount();
+    damage(&scratch, "file", 3);
+    let before = fs::read(&image).unwrap();
+    let first = serde_json::json!({ "version": "@full", "path": "/dir/file" });
+    let last = serde_json::json!({ "version": ":main", "path": "/dir/new" });
+    let check = ["check", "--data", "--json", &image];
+    let (report, code) = found(&scratch, &check);
+    let finding = report["findings"][0].clone();
+    assert_eq!((&finding["number"], code), (&32.into(), Some(4)), "{report}");
+    assert_eq!((&finding["first"], &finding["last"]), (&first, &last), "{finding}");
+    assert_eq!((&finding["version_count"], &finding["in_past"]), (&22.into(), &false.into()));
+    assert_eq!(finding["found_in"].as_array().unwrap().len(), 16, "{finding}");
+    let text = scratch.dendro(["check", "--data", &image]).fails(4, &[]).out;
+    let versions = "22 versions, from @full, there /dir/file, to :main";
+    assert!(text.contains(versions) && text.contains("that is in /dir/new"), "{text}");
+    // What a scrub says, and what is kept of it.
+    let (scrubbed, _) = found(&scratch, &["scrub", "start", "--wait", "--json", &image]);
+    let place = scrubbed["places"][0].clone();
+    assert_eq!((&place["first"], &place["last"]), (&first, &last), "{scrubbed}");
+    assert_eq!(place["version_count"], 22);
+    assert_eq!(fs::read(&image).unwrap(), before);
+
+    // Without the head, it is of the past alone.
+    scratch.mount();
+    let _ = fs::read(scratch.inside("dir/new"));
+    common::wait_until("it is told", || told(&scratch, &mount)["place_count"] == 1);
+    let place = told(&scratch, &mount)["places"][0].clone();
+    assert_eq!((&place["first"], &place["last"]), (&first, &last), "{place}");
+    let text = scratch.dendro(["damage", &mount]).succeeds().out;
+    assert!(text.contains(versions), "{text}");
+    fs::remove_file(scratch.inside("dir/new")).unwrap();
+    scratch.umount();
+    let (report, code) = found(&scratch, &check);
+    let finding = report["findings"][0].clone();
+    assert_eq!((&finding["in_past"], code), (&true.into(), Some(4)), "{report}");
+    assert_eq!(finding["last"]["version"], "@later-19", "{finding}");
+    assert_eq!(finding["paths"][0], "@later-19/dir/new", "{finding}");
+    scratch.dendro(["check", "-p", "-f", "--data", &image]).succeeds();
+    // And it ends with those versions.
+    for number in 0..20 {
+        let name = format!("{image}@later-{number}");
+        scratch.dendro(["snapshot", "delete", &name]).succeeds();
+    }
+    let (report, _) = found(&scratch, &check);
+    assert_eq!(report["findings"][0]["found_in"], serde_json::json!(["@full"]), "{report}");
+    scratch.dendro(["snapshot", "delete", &format!("{image}@full")]).succeeds();
+    scratch.dendro(["check", "--data", &image]).succeeds();
+}
+
 #[test]
 fn a_mount_that_cannot_write_counts_in_memory() {
     let Some(scratch) = volume() else { return };

@@ -107,12 +107,12 @@ impl Check<'_> {
         } else {
             checkpointed
         };
-        let Report { findings, counts } = report;
+        let counts = report.counts;
         self.at(pass::NAMES, (0, 1), "the names of what was found".into())?;
         let disk_sound =
-            is_disk_sound(findings.iter().map(|finding| finding.kind)) && trees.is_whole;
+            is_disk_sound(report.findings.iter().map(|finding| finding.kind)) && trees.is_whole;
         let memory_bytes = self.options.memory_bytes;
-        let mut findings = names::of_device(&overlay, memory_bytes, findings);
+        let mut findings = names::of_device(&overlay, memory_bytes, report);
         findings.extend(trees.findings);
         self.at(pass::NAMES, (1, 1), "the names of what was found".into())?;
         Ok(CheckReport {

@@ -1,9 +1,10 @@
-//! Numbers as users read and write them.
+//! Numbers and names as users read and write them.
 
 use std::time::Duration;
 
 use dendro_base::Timestamp;
 use dendro_base::units::{GIB, KIB, MIB, TIB};
+use dendro_control::check::VersionWithFile;
 use dendro_format::layout::FIRST_LOG_SEGMENT;
 
 /// How many segments hold superblocks; they are never part of the log.
@@ -135,6 +136,16 @@ pub fn count(number: u64) -> String {
 /// A number with a noun in the singular or the plural.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// How many versions have something, from which to which; and what the file is called in the first
+/// one, if it has another path there.
+#[must_use]
+pub fn versions(first: &VersionWithFile, last: &VersionWithFile, count: u64) -> String {
+    let other_path = first.path.as_ref().filter(|path| last.path.as_ref() != Some(path));
+    let there = other_path.map_or_else(String::new, |path| format!(", there {path},"));
+    let (first, last) = (printable(&first.version), printable(&last.version));
+    format!("{count} versions, from {first}{there} to {last}")
 }
 
 /// `text` without control characters, for a terminal: the maker of a volume chose its label.

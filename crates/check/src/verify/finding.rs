@@ -86,6 +86,8 @@ kinds! {
     Overlap = 34, Error, "blocks or map nodes overlap";
     /// A live block lies where the log will be written next.
     BehindLog = 35, Error, "a block or map node lies where the log goes on";
+    /// A block that no version has any more is unreadable or damaged.
+    BlockGone = 36, Note, "a block that no snapshot or branch sees any more is damaged";
     /// Records or pages of a list that does not exist.
     NoSuchList = 40, Error, "there are records or pages of a list that does not exist";
     /// A list has a number that the volume will use for a new list.
@@ -123,14 +125,17 @@ impl FindingKind {
         self as u16
     }
 
+    /// Whether the contents of a page are lost.
+    #[must_use]
+    pub const fn is_of_contents(self) -> bool {
+        matches!(self, Self::BlockUnreadable | Self::BlockDamaged)
+    }
+
     /// Whether all of the map can be read in spite of it, so that a rebuild has nothing to do:
     /// damaged contents of files, and copies of which the other one is sound.
     #[must_use]
     pub const fn leaves_map_whole(self) -> bool {
-        matches!(
-            self,
-            Self::BlockUnreadable | Self::BlockDamaged | Self::CheckpointCopy | Self::NodeCopy
-        )
+        self.is_of_contents() || matches!(self, Self::CheckpointCopy | Self::NodeCopy)
     }
 }
 
@@ -143,16 +148,29 @@ pub struct Finding {
     pub detail: String,
     /// The list that it is about, if that is a file.
     pub list: Option<u64>,
+    /// The versions that have it; `None` if it is not about what versions see, if none sees it, or
+    /// if the map does not tell.
+    pub seen_in: Option<SeenIn>,
+}
+
+/// Versions that have what a finding is about, as indexes into [`Report::versions`].
+///
+/// [`Report::versions`]: super::Report::versions
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SeenIn {
+    /// The first of them, up to sixteen.
+    pub first: Vec<usize>,
+    /// The last one; if the head of a branch has it, the last of those.
+    pub last: usize,
+    /// How many there are.
+    pub count: usize,
+    /// Whether the head of a branch has it.
+    pub is_in_head: bool,
 }
 
 impl Finding {
     pub(super) fn new(kind: FindingKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), list: None }
-    }
-
-    /// The same about a list.
-    pub(super) fn about(self, list: Option<u64>) -> Self {
-        Self { list, ..self }
+        Self { kind, detail: detail.into(), list: None, seen_in: None }
     }
 
     /// How bad it is.
@@ -176,12 +194,13 @@ impl fmt::Display for Finding {
 impl Serialize for Finding {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
-        let mut out = serializer.serialize_struct("Finding", 5)?;
+        let mut out = serializer.serialize_struct("Finding", 6)?;
         out.serialize_field("number", &self.kind.number())?;
         out.serialize_field("severity", &self.severity())?;
         out.serialize_field("title", self.kind.title())?;
         out.serialize_field("detail", &self.detail)?;
         out.serialize_field("list", &self.list)?;
+        out.serialize_field("seen_in", &self.seen_in)?;
         out.end()
     }
 }

@@ -2,19 +2,37 @@
 
 use std::collections::HashMap;
 
+use dendro_format::Key;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 
 use super::finding::{Finding, FindingKind};
+use super::versions::Seen;
 
 /// How many findings of one kind are listed unless the caller says so. If there are more, one more
 /// finding counts them.
 pub(super) const MAX_FINDINGS_OF_A_KIND: u64 = 100;
 
+/// What a finding is about.
+#[derive(Clone, Copy)]
+pub(super) enum About {
+    List(u64),
+    /// These slots of an entry of the map; all bits for a whole one.
+    Entry(Key, u32),
+}
+
 /// Findings, with a limit for each kind.
 pub(super) struct Findings {
     max_of_a_kind: u64,
-    list: Vec<Finding>,
+    list: Vec<(Finding, Option<About>)>,
     counts: HashMap<FindingKind, u64>,
+}
+
+impl About {
+    const fn list(self) -> u64 {
+        match self {
+            Self::List(list) | Self::Entry(Key { list, .. }, _) => list,
+        }
+    }
 }
 
 impl Findings {
@@ -26,13 +44,15 @@ impl Findings {
         self.add_about(None, kind, detail);
     }
 
-    /// Adds a finding about `list`. The finding names it unless it is one of the disk's own lists.
-    pub(super) fn add_about(&mut self, list: Option<u64>, kind: FindingKind, detail: String) {
-        let list = list.filter(|&list| list < FIRST_SYSTEM_LIST);
+    /// Adds a finding about a list or a part of it. It names the list unless that is one of the
+    /// disk's own.
+    pub(super) fn add_about(&mut self, about: Option<About>, kind: FindingKind, detail: String) {
+        let about = about.filter(|about| about.list() < FIRST_SYSTEM_LIST);
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         if *count <= self.max_of_a_kind {
-            self.list.push(Finding::new(kind, detail).about(list));
+            let list = about.map(About::list);
+            self.list.push((Finding { list, ..Finding::new(kind, detail) }, about));
         }
     }
 
@@ -41,8 +61,24 @@ impl Findings {
         *self.counts.entry(kind).or_default() += count;
     }
 
+    /// Notes of each finding which versions have what it is about. Nobody misses the contents of
+    /// what none has, which waits to be collected.
+    pub(super) fn find_versions(&mut self, seen: &mut Seen<'_>) {
+        for (finding, about) in &mut self.list {
+            let Some(About::Entry(key, slots)) = about else { continue };
+            let Some(seen_in) = seen.by(key, *slots) else { continue };
+            if seen_in.count > 0 {
+                finding.seen_in = Some(seen_in);
+            } else if finding.kind.is_of_contents() {
+                *self.counts.entry(finding.kind).or_default() -= 1;
+                *self.counts.entry(FindingKind::BlockGone).or_default() += 1;
+                finding.kind = FindingKind::BlockGone;
+            }
+        }
+    }
+
     pub(super) fn finish(self) -> Vec<Finding> {
-        let mut list = self.list;
+        let mut list: Vec<Finding> = self.list.into_iter().map(|(finding, _)| finding).collect();
         for &kind in FindingKind::ALL {
             let count = self.counts.get(&kind).copied().unwrap_or(0);
             let listed = list.iter().filter(|finding| finding.kind == kind).count() as u64;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::finding::{Finding, Severity};
+use super::versions::Version;
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -38,6 +39,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What was counted.
     pub counts: Counts,
+    /// The versions of the volume: of each branch the snapshots in their order, and then its head.
+    pub versions: Vec<Version>,
 }
 
 impl Report {

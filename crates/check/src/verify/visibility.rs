@@ -1,16 +1,10 @@
 //! Which entries of the map are visible in some version. The answer is found version by version:
 //! slowly, and in another way than the engine's.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::versions::VERSIONS_LIST;
-use dendro_format::{Key, Space, Value, VersionRecord};
+use dendro_format::{Key, Space, Value};
 
-/// The branches whose entries a version can see, its own first and then that of each ancestor, each
-/// with the last epoch that it sees of it.
-type Ancestry = Vec<(u32, u64)>;
+use super::versions::{Ancestry, Versions, newest};
 
 /// A version that sees entries.
 struct View {
@@ -32,65 +26,21 @@ struct ItemEntry {
 }
 
 /// Looks for entries that no version sees.
-pub(super) struct Visibility {
+pub(super) struct Visibility<'v> {
+    versions: &'v Versions,
     views: Vec<View>,
-    /// A collection is under way that looks for such entries among what was written after this
-    /// epoch, so that some may be left.
-    collects_since: Option<u64>,
-    /// Deleted lists of which entries may be left.
-    removed: BTreeSet<u64>,
     /// The entries of the list that the walk is in, and whether each says that the list exists.
     list: Vec<(Key, bool)>,
     /// The entries of the item that the walk is at.
     item: Vec<ItemEntry>,
 }
 
-impl Visibility {
-    /// The versions in the table of versions, and the lists that are being removed. `entries` are
-    /// those of the disk's own lists, from the table on.
-    pub(super) fn new(entries: impl Iterator<Item = (Key, Value)>) -> Self {
-        let mut parents = BTreeMap::from([(0, None)]);
-        let mut snapshots = Vec::new();
-        let mut forks = Vec::new();
-        let mut heads = BTreeMap::from([(0, true)]);
-        let mut collects_since = None;
-        let mut removed = BTreeSet::new();
-        for (key, value) in entries {
-            let Value::Record(bytes) = value else { continue };
-            if key.list == REMOVALS_LIST {
-                removed.extend(removal::decode(key.index, &bytes).is_ok().then_some(key.index));
-            }
-            if key.list != VERSIONS_LIST {
-                continue;
-            }
-            match VersionRecord::decode(key.index, &bytes) {
-                Ok(VersionRecord::Counters(counters)) => {
-                    collects_since = counters.sweep_since;
-                }
-                Ok(VersionRecord::Branch { branch, name, parent, .. }) => {
-                    heads.insert(branch, name.is_some());
-                    parents.insert(branch, parent);
-                    forks.extend(parent);
-                }
-                Ok(VersionRecord::Snapshot { branch, epoch, .. }) => {
-                    snapshots.push((branch, epoch));
-                }
-                // A version is missing, so nothing can be said to be visible in none.
-                Err(_) => collects_since = Some(0),
-            }
-        }
-        let heads = heads.into_iter().filter(|(_, exists)| *exists);
-        let heads = heads.map(|(branch, _)| (branch, u64::MAX));
-        let versions = snapshots.into_iter().chain(heads).map(|version| (version, false));
-        let versions = versions.chain(forks.into_iter().map(|fork| (fork, true)));
-        let view = |(version, is_fork)| View { ancestry: ancestry(version, &parents), is_fork };
-        let views = versions.map(view).collect();
-        Self { views, collects_since, removed, list: Vec::new(), item: Vec::new() }
-    }
-
-    /// Whether entries may be left of a list that no version has.
-    pub(super) fn is_being_removed(&self, list: u64) -> bool {
-        self.removed.contains(&list)
+impl<'v> Visibility<'v> {
+    pub(super) fn new(versions: &'v Versions) -> Self {
+        let view = |is_fork| move |ancestry| View { ancestry, is_fork };
+        let mut views: Vec<View> = versions.ancestries().map(view(false)).collect();
+        views.extend(versions.ancestries_of_forks().map(view(true)));
+        Self { versions, views, list: Vec::new(), item: Vec::new() }
     }
 
     /// Takes the next entry of the map, in the order of keys. If it begins another item, returns
@@ -120,7 +70,7 @@ impl Visibility {
     /// Whether the collection that is under way looks at an item of the list that the walk is in:
     /// it does if an entry of the item or of the list was written since.
     fn will_collect(&self, item: &[ItemEntry]) -> bool {
-        let Some(since) = self.collects_since else { return false };
+        let Some(since) = self.versions.collects_since else { return false };
         let of_list = self.list.iter().map(|(key, _)| key);
         item.iter().map(|entry| &entry.key).chain(of_list).any(|key| key.epoch > since)
     }
@@ -131,7 +81,7 @@ impl Visibility {
         let Some(Key { list, .. }) = item.first().map(|entry| entry.key) else { return Vec::new() };
         // A list that exists in no version is another finding.
         let list_exists = self.list.first().is_some_and(|(key, _)| key.list == list);
-        let is_exempt = self.is_being_removed(list) || self.will_collect(&item);
+        let is_exempt = self.versions.is_being_removed(list) || self.will_collect(&item);
         if is_exempt || !list_exists || list >= FIRST_SYSTEM_LIST {
             return Vec::new();
         }
@@ -159,26 +109,4 @@ impl Visibility {
         let invisible = item.into_iter().filter(|entry| entry.has & !entry.visible != 0);
         invisible.map(|entry| entry.key).collect()
     }
-}
-
-/// The ancestry of a version. Parents have lower numbers than their branches; a table in which one
-/// does not is damaged, and the ancestry ends there.
-fn ancestry(mut at: (u32, u64), parents: &BTreeMap<u32, Option<(u32, u64)>>) -> Ancestry {
-    let mut ancestry = vec![at];
-    while let Some(parent) = parents.get(&at.0).copied().flatten().filter(|of| of.0 < at.0) {
-        ancestry.push(parent);
-        at = parent;
-    }
-    ancestry
-}
-
-/// What the newest of the entries says that are visible along `ancestry`.
-fn newest<'a, T: Copy>(
-    ancestry: &Ancestry,
-    entries: impl DoubleEndedIterator<Item = (&'a Key, T)> + Clone,
-) -> Option<T> {
-    ancestry.iter().find_map(|(branch, last)| {
-        let own = |(key, _): &(&Key, T)| key.branch == *branch && key.epoch <= *last;
-        entries.clone().rev().find(own).map(|(_, value)| value)
-    })
 }

@@ -10,10 +10,11 @@ use dendro_format::{
 };
 
 use super::finding::FindingKind;
-use super::findings::{Findings, MAX_FINDINGS_OF_A_KIND};
+use super::findings::{About, Findings, MAX_FINDINGS_OF_A_KIND};
 use super::marks::Marks;
 use super::report::Counts;
 use super::skips::Skips;
+use super::versions::Versions;
 use super::visibility::Visibility;
 use crate::read::{LogSummary, Node, UsageTable, Volume};
 
@@ -50,7 +51,8 @@ pub(super) struct Walk<'v> {
     lists: Lists,
     usage: UsageTable,
     pub(super) marks: Marks,
-    visibility: Visibility,
+    versions: &'v Versions,
+    visibility: Visibility<'v>,
     skips: Skips,
     /// Entries that no version sees.
     invisible: Vec<Key>,
@@ -59,14 +61,12 @@ pub(super) struct Walk<'v> {
 impl<'v> Walk<'v> {
     pub(super) fn new(
         volume: &'v Volume<'v>,
-        checkpoint: &'v Checkpoint,
+        (checkpoint, versions): (&'v Checkpoint, &'v Versions),
         log: &'v LogSummary,
         reads_data: bool,
         marks_bytes: u64,
     ) -> Self {
         let layout = volume.layout();
-        let first = Key::first(VERSIONS_LIST, Space::List, 0);
-        let table = volume.entries(checkpoint, Some(first), None).map_while(Result::ok);
         Self {
             volume,
             checkpoint,
@@ -77,7 +77,8 @@ impl<'v> Walk<'v> {
             live: vec![0; layout.segment_count() as usize],
             lists: Lists::default(),
             usage: UsageTable::default(),
-            visibility: Visibility::new(table),
+            versions,
+            visibility: Visibility::new(versions),
             skips: Skips::default(),
             invisible: Vec::new(),
             marks: Marks::new(layout, 0, marks_bytes),
@@ -113,11 +114,11 @@ impl<'v> Walk<'v> {
                 Value::Record(bytes) => self.visit_record(key, bytes, findings),
                 Value::Chunk(chunk) => {
                     if let Some(problem) = self.skips.visit(key, chunk) {
-                        findings.add_about(Some(key.list), FindingKind::ChunkSkip, problem);
+                        let about = Some(About::Entry(*key, u32::MAX));
+                        findings.add_about(about, FindingKind::ChunkSkip, problem);
                     }
                     for (slot, page) in chunk.iter() {
-                        let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
-                        self.visit_page(key.list, index, page, findings);
+                        self.visit_page(key, slot, page, findings);
                     }
                 }
                 Value::Tombstone => {}
@@ -135,10 +136,10 @@ impl<'v> Walk<'v> {
             if list >= self.checkpoint.next_list {
                 let next = self.checkpoint.next_list;
                 let detail = format!("list {list} exists, the next one is to be {next}");
-                findings.add_about(Some(list), FindingKind::ListNumber, detail);
+                findings.add_about(Some(About::List(list)), FindingKind::ListNumber, detail);
             }
         } else if self.is_whole
-            && !self.visibility.is_being_removed(list)
+            && !self.versions.is_being_removed(list)
             && self.lists.last != Some(list)
             && self.lists.reported.replace(list) != Some(list)
         {
@@ -175,7 +176,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn visit_page(&mut self, list: u64, index: u64, page: PageRef, findings: &mut Findings) {
+    fn visit_page(&mut self, key: &Key, slot: u32, page: PageRef, findings: &mut Findings) {
         self.counts.page_count += 1;
         if page.len_bytes == 0 {
             self.counts.zero_page_count += 1;
@@ -183,35 +184,39 @@ impl<'v> Walk<'v> {
         }
         self.counts.short_page_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
         let len_bytes = page.footprint_bytes().into();
-        let name =
-            || format!("page {index} of list {list} at {}, {} bytes", page.addr, page.len_bytes);
+        let about = Some(About::Entry(*key, 1 << slot));
+        let name = || {
+            let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
+            let Key { list, .. } = key;
+            format!("page {index} of list {list} at {}, {} bytes", page.addr, page.len_bytes)
+        };
         if !self.volume.layout().holds(page.addr, len_bytes) {
-            findings.add_about(Some(list), FindingKind::BlockOutside, name());
+            findings.add_about(about, FindingKind::BlockOutside, name());
             return;
         }
         if page.compression != 0 || page.flags != 0 {
             let detail = format!("{}: kind {}, flags {:#x}", name(), page.compression, page.flags);
-            findings.add_about(Some(list), FindingKind::BlockCompression, detail);
+            findings.add_about(about, FindingKind::BlockCompression, detail);
         }
         self.count(page.addr, len_bytes);
         if self.log.may_have_reused(self.volume.layout().segment_of(page.addr)) {
             return;
         }
-        self.claim(Some(list), page.addr, len_bytes, findings);
+        self.claim(about, page.addr, len_bytes, findings);
         if !self.reads_data {
             return;
         }
         match self.volume.read("block", page.addr, page.len_bytes.into()) {
             Err(error) => {
                 let detail = format!("{}: {error}", name());
-                findings.add_about(Some(list), FindingKind::BlockUnreadable, detail);
+                findings.add_about(about, FindingKind::BlockUnreadable, detail);
             }
             Ok(bytes) => {
                 let found = checksum(&bytes[..page.len_bytes.into()]);
                 if found != page.crc32c {
                     let detail =
                         format!("{}: checksum {found:08x}, not {:08x}", name(), page.crc32c);
-                    findings.add_about(Some(list), FindingKind::BlockDamaged, detail);
+                    findings.add_about(about, FindingKind::BlockDamaged, detail);
                 }
                 self.counts.verified_bytes += u64::from(page.len_bytes);
             }
@@ -224,22 +229,22 @@ impl<'v> Walk<'v> {
         self.live[self.volume.layout().segment_of(addr).0 as usize] += len_bytes;
     }
 
-    /// Checks that nothing else lies, or will be written, where these bytes are: a page of `list`,
-    /// or a node of the map.
-    fn claim(&mut self, list: Option<u64>, addr: Addr, len_bytes: u64, findings: &mut Findings) {
-        let what = if list.is_some() { "page" } else { "map node" };
+    /// Checks that nothing else lies, or will be written, where these bytes are: the page that it
+    /// is about, or a node of the map.
+    fn claim(&mut self, about: Option<About>, addr: Addr, len_bytes: u64, findings: &mut Findings) {
+        let what = if about.is_some() { "page" } else { "map node" };
         let layout = self.volume.layout();
         let segment = layout.segment_of(addr);
         if self.marks.mark(addr, len_bytes) {
             let detail = format!("{what} at {addr}, {len_bytes} bytes");
-            findings.add_about(list, FindingKind::Overlap, detail);
+            findings.add_about(about, FindingKind::Overlap, detail);
         }
         for head in [self.checkpoint.log, self.checkpoint.map] {
             let end = layout.segment_offset(segment) + u64::from(head.offset_bytes);
             if head.segment == segment && addr.bytes() + len_bytes > end {
                 let detail =
                     format!("{what} at {addr}, {len_bytes} bytes; the log goes on at {end}");
-                findings.add_about(list, FindingKind::BehindLog, detail);
+                findings.add_about(about, FindingKind::BehindLog, detail);
             }
         }
     }
@@ -249,11 +254,12 @@ impl<'v> Walk<'v> {
     pub(super) fn finish(&mut self, findings: &mut Findings) {
         self.invisible.extend(self.visibility.finish());
         for key in &self.invisible {
-            findings.add_about(Some(key.list), FindingKind::Unseen, key.to_string());
+            findings.add_about(Some(About::List(key.list)), FindingKind::Unseen, key.to_string());
         }
         if !self.lists.is_collecting {
             for list in &self.lists.missing {
-                findings.add_about(Some(*list), FindingKind::NoSuchList, format!("list {list}"));
+                let about = Some(About::List(*list));
+                findings.add_about(about, FindingKind::NoSuchList, format!("list {list}"));
             }
             findings.count_more(FindingKind::NoSuchList, self.lists.more_missing);
         }

@@ -112,6 +112,7 @@ mod tests {
             first_unix_ns: 1_000_000_000,
             last_unix_ns: 9_000_000_000,
             met_count: 3,
+            ..DamagedPlace::default()
         };
         let node = DamagedPlace {
             part: dendro_control::damage::Part::Map,

@@ -40,6 +40,15 @@ pub enum Severity {
     Error,
 }
 
+/// A version that has something, and the file there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionWithFile {
+    /// The version, as `:BRANCH` or `@SNAPSHOT`.
+    pub version: String,
+    /// A path of the file there; `None` if it has none there, or if that was not looked for.
+    pub path: Option<String>,
+}
+
 /// Something that a check has found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFinding {
@@ -55,12 +64,16 @@ pub struct CheckFinding {
     pub detail: String,
     /// The list that it is about, which is the number of an i-node.
     pub list: Option<u64>,
-    /// All paths of the file; `@VERSION/…` if only the past has it.
+    /// All paths of the file in the last version that has it; `@VERSION/…` if only the past does.
     pub paths: Vec<String>,
     /// The first versions that have it; none if it is not about versions.
     pub found_in: Vec<String>,
     /// How many versions have it.
     pub version_count: usize,
+    /// The first version that has it; `None` if it is not about versions.
+    pub first: Option<VersionWithFile>,
+    /// The last one; if the head of a branch has it, the last of those.
+    pub last: Option<VersionWithFile>,
     /// It was mended.
     pub mended: bool,
     /// Snapshots alone have it, which stay as they are.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check::CheckInfo;
+use super::check::{CheckInfo, VersionWithFile};
 
 /// Asks for the damage that was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,4 +78,13 @@ pub struct DamagedPlace {
     pub last_unix_ns: i64,
     /// How often it was read.
     pub met_count: u64,
+    /// How many versions have it; 0 where that is not known.
+    #[serde(default)]
+    pub version_count: u64,
+    /// The first version that has it, and a path of the file there.
+    #[serde(default)]
+    pub first: Option<VersionWithFile>,
+    /// The last one; if the head of a branch has it, the last of those.
+    #[serde(default)]
+    pub last: Option<VersionWithFile>,
 }

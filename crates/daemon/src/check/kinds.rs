@@ -58,6 +58,8 @@ impl Kind {
             paths: vec![],
             found_in: vec![],
             version_count: 0,
+            first: None,
+            last: None,
             mended: false,
             in_past: false,
         }

@@ -32,18 +32,27 @@ pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let mut all = Vec::new();
     let mut left: Vec<_> = table.snapshots().filter(|of| !is_before_repair(of)).collect();
     let name_of = |snapshot: &Snapshot| {
-        let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
-        (format!("@{name}"), snapshot.view())
+        (version_text(Some(snapshot.epoch), snapshot.name.as_deref()), snapshot.view())
     };
     for branch in table.branches() {
         let of_branch = |snapshot: &&Snapshot| snapshot.branch == branch.branch;
         let own = left.extract_if(.., |snapshot| of_branch(&&**snapshot));
         all.extend(own.map(&name_of));
-        all.push((format!(":{}", branch.name), branch.head()));
+        all.push((version_text(None, Some(&branch.name)), branch.head()));
     }
     // Snapshots of branches whose heads were deleted.
     all.extend(left.into_iter().map(name_of));
     all
+}
+
+/// The name of a version, as commands take it: of a branch's head, or of the snapshot that ended an
+/// epoch.
+pub(super) fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
+    match (epoch, name) {
+        (None, name) => format!(":{}", name.unwrap_or_default()),
+        (Some(_), Some(name)) => format!("@{name}"),
+        (Some(epoch), None) => format!("@{epoch}"),
+    }
 }
 
 /// The beginning of the names of snapshots that a repair makes before it changes anything.

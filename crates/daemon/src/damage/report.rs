@@ -10,10 +10,12 @@ use dendro_fs::versions::path_of;
 use dendro_fs::{DamagedPart, Ino, KeptDamage};
 use dendro_logdisk::LogDisk;
 
+use super::versions::{Finder, version_text};
 use crate::metrics::exposition::gauges;
+use crate::text;
 
 /// The most versions that are searched for a damaged page.
-const MAX_VIEWS: usize = 256;
+const MAX_VIEWS: usize = 4096;
 
 /// A version that has this page in the block at `addr_bytes`, and the file's path there; the path
 /// is empty if no version has one. The main branch's head is searched first, then other heads, then
@@ -44,25 +46,31 @@ pub(super) fn find(
     without_path
 }
 
-/// The name of a version, as commands take it.
-fn version_text(view: View, table: &VersionTable) -> Option<String> {
-    match view.epoch {
-        None => table.branch_of(view).map(|branch| format!(":{}", branch.name)),
-        Some(epoch) => {
-            let snapshot = table.snapshot_of(view)?;
-            Some(format!("@{}", snapshot.name.clone().unwrap_or_else(|| epoch.to_string())))
+/// The report of all damage in `kept`, with the places and the versions that have them if
+/// `with_places`.
+pub fn info(kept: &[KeptDamage], disk: &LogDisk, with_places: bool) -> DamageInfo {
+    let mut finder = Finder::new(disk);
+    let listed = if with_places { kept } else { &[] };
+    let located = listed.iter().map(|of| {
+        let plain = place(of, finder.table());
+        match finder.ends(of) {
+            Some((first, last, version_count)) => {
+                DamagedPlace { first: Some(first), last: Some(last), version_count, ..plain }
+            }
+            None => plain,
         }
-    }
+    });
+    DamageInfo { places: located.collect(), ..summary(kept) }
 }
 
-/// The report of all damage in `kept`.
-pub fn info(kept: &[KeptDamage], table: &VersionTable) -> DamageInfo {
+/// The report without the places.
+fn summary(kept: &[KeptDamage]) -> DamageInfo {
     DamageInfo {
         place_count: kept.len() as u64,
         met_count: kept.iter().map(|of| of.met_count).sum(),
         first_unix_ns: kept.iter().map(|of| of.first.0).min(),
         last_unix_ns: kept.iter().map(|of| of.last.0).max(),
-        places: kept.iter().map(|of| place(of, table)).collect(),
+        places: Vec::new(),
         last_check: None,
     }
 }
@@ -86,6 +94,9 @@ fn place(kept: &KeptDamage, table: &VersionTable) -> DamagedPlace {
         first_unix_ns: kept.first.0,
         last_unix_ns: kept.last.0,
         met_count: kept.met_count,
+        version_count: 0,
+        first: None,
+        last: None,
     }
 }
 
@@ -96,10 +107,16 @@ pub fn where_text(place: &DamagedPlace) -> String {
         Some(version) => format!(" in {version}"),
         None => " in a version that is gone, or was not found".into(),
     };
+    let more = match (&place.first, &place.last) {
+        (Some(first), Some(last)) if place.version_count > 1 => {
+            format!(" ({})", text::versions(first, last, place.version_count))
+        }
+        _ => String::new(),
+    };
     let inode = place.inode.unwrap_or(0);
     match (place.part, &place.path) {
-        (Part::Page, Some(path)) => format!("{path}{version}, at byte {offset_bytes}"),
-        (Part::Page, None) => format!("i-node {inode}{version}, at byte {offset_bytes}"),
+        (Part::Page, Some(path)) => format!("{path}{version}, at byte {offset_bytes}{more}"),
+        (Part::Page, None) => format!("i-node {inode}{version}, at byte {offset_bytes}{more}"),
         (Part::Map, _) => "the map, of whatever files are in that part of it".into(),
         (Part::Log, _) => "the log's record of what was written there; no file is damaged".into(),
         (Part::Checkpoint, _) => "a checkpoint, which the next one replaces".into(),
@@ -109,7 +126,7 @@ pub fn where_text(place: &DamagedPlace) -> String {
 }
 
 /// The message for the log.
-pub(super) fn text(kept: &KeptDamage, table: &VersionTable) -> String {
+pub(super) fn line(kept: &KeptDamage, table: &VersionTable) -> String {
     format!("{}: {}", where_text(&place(kept, table)), kept.problem)
 }
 
@@ -146,6 +163,7 @@ pub(crate) fn exposition(info: &DamageInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dendro_control::check::VersionWithFile;
 
     #[test]
     fn what_was_met_is_told_in_words_and_figures() {
@@ -160,14 +178,27 @@ mod tests {
             last: Timestamp(9_000_000_000),
             met_count: 3,
         };
-        assert_eq!(text(&page, &table), "/dir/file in :main, at byte 8192: the checksum is wrong");
+        assert_eq!(line(&page, &table), "/dir/file in :main, at byte 8192: the checksum is wrong");
         let node =
             KeptDamage { part: DamagedPart::Node, view: None, path: Vec::new(), ..page.clone() };
         let lost = KeptDamage { view: None, path: Vec::new(), ..page.clone() };
-        assert!(text(&node, &table).starts_with("the map"));
-        assert!(text(&lost, &table).starts_with("i-node 7 in a version that is gone"));
-        let damage = info(&[page, node], &table);
-        assert_eq!((damage.place_count, damage.met_count, damage.places.len()), (2, 6, 2));
+        assert!(line(&node, &table).starts_with("the map"));
+        assert!(line(&lost, &table).starts_with("i-node 7 in a version that is gone"));
+        let with_file = |version: &str, path: &str| {
+            Some(VersionWithFile { version: version.into(), path: Some(path.into()) })
+        };
+        let shared = DamagedPlace {
+            version_count: 7,
+            first: with_file("@old", "/dir/was"),
+            last: with_file(":main", "/dir/file"),
+            ..place(&page, &table)
+        };
+        assert_eq!(
+            where_text(&shared),
+            "/dir/file in :main, at byte 8192 (7 versions, from @old, there /dir/was, to :main)"
+        );
+        let damage = summary(&[page, node]);
+        assert_eq!((damage.place_count, damage.met_count), (2, 6));
         assert_eq!(facts(&damage)["damage_last_unix_ns"], 9_000_000_000_i64);
         assert!(exposition(&damage).contains("\ndendro_damage_places 2\n"));
         assert_eq!(facts(&DamageInfo::default())["damage_first_unix_ns"], serde_json::Value::Null);

@@ -60,13 +60,13 @@ impl DamageTable {
 
     /// The report of what is known; with all places if `with_places`.
     pub(crate) fn info(&self, disk: &LogDisk, with_places: bool) -> DamageInfo {
-        let state = self.0.lock();
-        let kept: Vec<_> = state.known.iter().map(|known| known.kept.clone()).collect();
-        let mut info = report::info(&kept, &disk.versions());
-        info.place_count += state.more_places;
-        if !with_places {
-            info.places.clear();
-        }
+        let (kept, more_places) = {
+            let state = self.0.lock();
+            let kept: Vec<_> = state.known.iter().map(|known| known.kept.clone()).collect();
+            (kept, state.more_places)
+        };
+        let mut info = report::info(&kept, disk, with_places);
+        info.place_count += more_places;
         info
     }
 
@@ -88,7 +88,7 @@ impl DamageTable {
                 continue;
             }
             let kept = locate(disk, &met, now);
-            log::error!("damage: {}", report::text(&kept, &disk.versions()));
+            log::error!("damage: {}", report::line(&kept, &disk.versions()));
             self.0.lock().known.push(KnownPlace { kept, seen_count: met.met_count });
             has_changed = true;
         }
@@ -136,7 +136,7 @@ impl KnownPlace {
 /// The report of what the disk has found since it was opened.
 pub fn found_on(disk: &LogDisk, now: Timestamp) -> DamageInfo {
     let kept: Vec<_> = disk.damage().places().iter().map(|met| locate(disk, met, now)).collect();
-    report::info(&kept, &disk.versions())
+    report::info(&kept, disk, true)
 }
 
 /// Searches for the version and the file that the damage is in.

@@ -32,12 +32,20 @@ pub(super) fn line(finding: &CheckFinding) -> String {
     if !finding.paths.is_empty() {
         line += &format!("; that is in {}", finding.paths.join(" and "));
     }
-    let more = finding.version_count.saturating_sub(finding.found_in.len());
-    let versions: Vec<_> = finding.found_in.iter().map(|name| text::printable(name)).collect();
-    line += &match (versions.is_empty(), more) {
-        (true, _) => String::new(),
-        (false, 0) => format!(" ({})", versions.join(", ")),
-        (false, more) => format!(" ({} and {more} more versions)", versions.join(", ")),
-    };
+    line += &versions_text(finding);
     line
+}
+
+/// The most versions that are all named in a line.
+const MAX_NAMED: usize = 3;
+
+/// The versions that have it: all of a few, and else how many there are, from which to which.
+fn versions_text(finding: &CheckFinding) -> String {
+    let CheckFinding { first, last, found_in, version_count, .. } = finding;
+    let (Some(first), Some(last)) = (first, last) else { return String::new() };
+    if *version_count > MAX_NAMED || (*version_count > 1 && first.path != last.path) {
+        return format!(" ({})", text::versions(first, last, *version_count as u64));
+    }
+    let all: Vec<_> = found_in.iter().map(|name| text::printable(name)).collect();
+    format!(" ({})", all.join(", "))
 }

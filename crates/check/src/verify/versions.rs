@@ -1,0 +1,250 @@
+//! The versions of a volume, and which of them see what a finding is about. The answer is found
+//! version by version: slowly, and in another way than the engine's.
+
+use std::collections::BTreeMap;
+
+use dendro_format::removal::{self, REMOVALS_LIST};
+use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::{Checkpoint, Key, Space, Value, VersionRecord};
+use serde::Serialize;
+
+use super::finding::SeenIn;
+use crate::read::Volume;
+
+/// The most versions that are listed for a finding.
+const MAX_VERSIONS_OF_A_FINDING: usize = 16;
+
+/// A version of the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Version {
+    /// Its branch.
+    pub branch: u32,
+    /// The last epoch that it sees; `None`: it is the branch's head.
+    pub epoch: Option<u64>,
+    /// Its name; `None` for a snapshot that has none.
+    pub name: Option<String>,
+}
+
+/// The branches whose entries a version can see, its own first and then that of each ancestor, each
+/// with the last epoch that it sees of it.
+pub(super) type Ancestry = Vec<(u32, u64)>;
+
+/// The table of versions, and the lists that are being removed.
+pub(super) struct Versions {
+    all: Vec<Version>,
+    parents: BTreeMap<u32, Option<(u32, u64)>>,
+    /// A collection is under way that looks for entries which no version sees among what was
+    /// written after this epoch, so that some may be left.
+    pub(super) collects_since: Option<u64>,
+    /// Whether all of the table could be read. If not, nothing can be said to be in no version.
+    is_whole: bool,
+    /// Deleted lists of which entries may be left, and the first epoch of a list that was made with
+    /// the same number since, or 0.
+    removed: BTreeMap<u64, u64>,
+}
+
+impl Versions {
+    /// Reads them; without what cannot be read.
+    pub(super) fn read(volume: &Volume<'_>, checkpoint: &Checkpoint) -> Self {
+        let first = Key::first(VERSIONS_LIST, Space::List, 0);
+        let mut parents = BTreeMap::from([(0, None)]);
+        let mut snapshots = Vec::new();
+        let mut heads = BTreeMap::from([(0, Some("main".to_owned()))]);
+        let mut collects_since = None;
+        let mut is_whole = true;
+        let mut removed = BTreeMap::new();
+        for entry in volume.entries(checkpoint, Some(first), None) {
+            let Ok((key, value)) = entry else {
+                is_whole = false;
+                break;
+            };
+            let Value::Record(bytes) = value else { continue };
+            if key.list == REMOVALS_LIST {
+                let first_epoch = removal::decode(key.index, &bytes).ok();
+                removed.extend(first_epoch.map(|epoch| (key.index, epoch.unwrap_or(0))));
+            }
+            if key.list != VERSIONS_LIST {
+                continue;
+            }
+            match VersionRecord::decode(key.index, &bytes) {
+                Ok(VersionRecord::Counters(counters)) => {
+                    collects_since = counters.sweep_since;
+                }
+                Ok(VersionRecord::Branch { branch, name, parent, .. }) => {
+                    heads.insert(branch, name);
+                    parents.insert(branch, parent);
+                }
+                Ok(VersionRecord::Snapshot { branch, epoch, name, .. }) => {
+                    snapshots.push(Version { branch, epoch: Some(epoch), name });
+                }
+                Err(_) => is_whole = false,
+            }
+        }
+        if !is_whole {
+            collects_since = Some(0);
+        }
+        let head = |(branch, name): (u32, Option<String>)| {
+            name.map(|name| Version { branch, epoch: None, name: Some(name) })
+        };
+        let mut all = snapshots;
+        all.extend(heads.into_iter().filter_map(head));
+        all.sort_by_key(|of| (of.branch, of.last_epoch()));
+        Self { all, parents, collects_since, is_whole, removed }
+    }
+
+    /// Whether entries may be left of a list that no version has.
+    pub(super) fn is_being_removed(&self, list: u64) -> bool {
+        self.removed.contains_key(&list)
+    }
+
+    /// The ancestries of all versions, those of heads and of the newest first, since most of what
+    /// there is they see.
+    pub(super) fn ancestries(&self) -> impl Iterator<Item = Ancestry> {
+        let mut newest_first: Vec<_> =
+            self.all.iter().map(|of| (of.last_epoch(), of.branch)).collect();
+        newest_first.sort_unstable();
+        newest_first.into_iter().rev().map(|(epoch, branch)| self.ancestry((branch, epoch)))
+    }
+
+    /// The ancestries of the versions that branches were made from.
+    pub(super) fn ancestries_of_forks(&self) -> impl Iterator<Item = Ancestry> {
+        self.parents.values().flatten().map(|fork| self.ancestry(*fork))
+    }
+
+    /// The ancestry of a version. Parents have lower numbers than their branches; a table in which
+    /// one does not is damaged, and the ancestry ends there.
+    fn ancestry(&self, mut at: (u32, u64)) -> Ancestry {
+        let mut ancestry = vec![at];
+        let parent_of = |branch| self.parents.get(&branch).copied().flatten();
+        while let Some(parent) = parent_of(at.0).filter(|of| of.0 < at.0) {
+            ancestry.push(parent);
+            at = parent;
+        }
+        ancestry
+    }
+
+    /// All of them: of each branch the snapshots in their order, and then its head.
+    pub(super) fn into_list(self) -> Vec<Version> {
+        self.all
+    }
+}
+
+impl Version {
+    /// The last epoch that it sees.
+    fn last_epoch(&self) -> u64 {
+        self.epoch.unwrap_or(u64::MAX)
+    }
+}
+
+/// Tells which versions see an entry. It keeps the entries of the item that it was asked about
+/// last, since findings about one come one after another.
+pub(super) struct Seen<'v> {
+    volume: &'v Volume<'v>,
+    checkpoint: &'v Checkpoint,
+    versions: &'v Versions,
+    ancestries: Vec<Ancestry>,
+    item: Option<Item>,
+}
+
+/// The entries of an item, and those that say whether its list exists; the newest of a branch last.
+struct Item {
+    of: (u64, Space, u64),
+    /// The slots that each entry decides: all for a record.
+    entries: Vec<(Key, u32)>,
+    list: Vec<(Key, bool)>,
+}
+
+impl<'v> Seen<'v> {
+    pub(super) fn new(
+        volume: &'v Volume<'v>,
+        checkpoint: &'v Checkpoint,
+        versions: &'v Versions,
+    ) -> Self {
+        let of = |version: &Version| versions.ancestry((version.branch, version.last_epoch()));
+        let ancestries = versions.all.iter().map(of).collect();
+        Self { volume, checkpoint, versions, ancestries, item: None }
+    }
+
+    /// The versions that take one of `slots` from the entry `key`, perhaps none; `None` if the map
+    /// does not tell.
+    pub(super) fn by(&mut self, key: &Key, slots: u32) -> Option<SeenIn> {
+        let of = (key.list, key.space, key.index);
+        if self.item.as_ref().is_none_or(|item| item.of != of) {
+            self.item = self.read(of);
+        }
+        let item = self.item.as_ref()?;
+        let mut seen = SeenIn::default();
+        for (index, ancestry) in self.ancestries.iter().enumerate() {
+            if !item.gives(ancestry, key, slots) {
+                continue;
+            }
+            seen.count += 1;
+            let is_head = self.versions.all[index].epoch.is_none();
+            // A head says more to users than a snapshot.
+            if is_head || !seen.is_in_head {
+                seen.last = index;
+            }
+            seen.is_in_head |= is_head;
+            if seen.first.len() < MAX_VERSIONS_OF_A_FINDING {
+                seen.first.push(index);
+            }
+        }
+        (seen.count > 0 || self.versions.is_whole).then_some(seen)
+    }
+
+    /// Reads all entries of an item; `None` if some cannot be read.
+    fn read(&self, of: (u64, Space, u64)) -> Option<Item> {
+        of.2.checked_add(1)?;
+        // What is older belongs to a deleted list, and nobody sees it.
+        let first_epoch = self.versions.removed.get(&of.0).copied().unwrap_or(0);
+        let entries = |(list, space, index): (u64, Space, u64)| {
+            let (from, to) = (Key::first(list, space, index), Key::first(list, space, index + 1));
+            let all = self.volume.entries(self.checkpoint, Some(from), Some(to));
+            all.filter(move |entry| !matches!(entry, Ok((key, _)) if key.epoch < first_epoch))
+        };
+        let decided = |(key, value): (Key, Value)| match value {
+            Value::Chunk(chunk) => (key, chunk.said()),
+            _ => (key, u32::MAX),
+        };
+        let exists = |(key, value): (Key, Value)| (key, !matches!(value, Value::Tombstone));
+        Some(Item {
+            of,
+            entries: entries(of).map(|entry| entry.map(decided)).collect::<Result<_, _>>().ok()?,
+            list: entries((of.0, Space::List, 0))
+                .map(|entry| entry.map(exists))
+                .collect::<Result<_, _>>()
+                .ok()?,
+        })
+    }
+}
+
+impl Item {
+    /// Whether the version with this ancestry takes one of `slots` from the entry `key`.
+    fn gives(&self, ancestry: &Ancestry, key: &Key, slots: u32) -> bool {
+        if newest(ancestry, self.list.iter().map(|(key, exists)| (key, *exists))) != Some(true) {
+            return false;
+        }
+        let mut undecided = slots;
+        for (branch, last) in ancestry {
+            let is_own = |of: &Key| of.branch == *branch && of.epoch <= *last;
+            for (of, decides) in self.entries.iter().rev().filter(|(of, _)| is_own(of)) {
+                if of == key {
+                    return undecided & decides != 0;
+                }
+                undecided &= !decides;
+            }
+        }
+        false
+    }
+}
+
+/// What the newest of the entries says that are visible along `ancestry`.
+pub(super) fn newest<'a, T: Copy>(
+    ancestry: &Ancestry,
+    entries: impl DoubleEndedIterator<Item = (&'a Key, T)> + Clone,
+) -> Option<T> {
+    ancestry.iter().find_map(|(branch, last)| {
+        let own = |(key, _): &(&Key, T)| key.branch == *branch && key.epoch <= *last;
+        entries.clone().rev().find(own).map(|(_, value)| value)
+    })
+}

@@ -1,0 +1,142 @@
+//! A block that several versions share and that is damaged: the verifier names all of them, and no
+//! others, as the engine sees them.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock, Rng};
+use dendro_check::{FindingKind, Options, Report, Watch, verify_watched};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+const LISTS: u64 = 3;
+const PAGES: u64 = 40;
+
+fn open(device: &Arc<dyn Device>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    LogDisk::open(Arc::clone(device), OpenOptions::default(), clock).expect("it is in order")
+}
+
+/// Lists in many versions: pages are written, punched and replaced in all branches, and lists are
+/// deleted in some.
+fn fill(disk: &LogDisk, rng: &mut Rng) -> Vec<Lid> {
+    let lists: Vec<Lid> =
+        (0..LISTS).map(|_| disk.allocate_list().expect("there is room")).collect();
+    let mut aru = Aru::new(View::HEAD);
+    lists.iter().for_each(|list| {
+        aru.create_list(*list, ListHints::default());
+    });
+    disk.commit(aru).expect("there is room");
+    for step in 0..300_u64 {
+        let table = disk.versions();
+        let heads: Vec<View> = table.branches().map(|branch| branch.head()).collect();
+        let all: Vec<View> = table.views().collect();
+        let head = heads[rng.below(heads.len() as u64) as usize];
+        let any = all[rng.below(all.len() as u64) as usize];
+        let mut aru = Aru::new(head);
+        let list = lists[rng.below(LISTS) as usize];
+        let page = rng.below(PAGES);
+        match rng.below(40) {
+            0..=5 => drop(disk.snapshot(head.branch, None)),
+            6 if heads.len() < 6 => drop(disk.branch_off(any, &format!("b{step}"))),
+            7 if any != table.main_head() => drop(disk.delete(any)),
+            8 => {
+                aru.punch_pages(list, page, 1 + rng.below(4));
+            }
+            9 if rng.below(8) == 0 => {
+                aru.delete_list(list);
+            }
+            10 if rng.below(2) == 0 => {
+                aru.create_list(list, ListHints::default());
+            }
+            _ => {
+                aru.write_pages(list, page, vec![1 + step as u8 % 250; PAGE_SIZE]);
+            }
+        }
+        // A list that a branch has deleted cannot be written there.
+        let _ = disk.commit(aru);
+    }
+    lists
+}
+
+/// The versions that have each block, in the order in which they are named.
+fn sharers(disk: &LogDisk, lists: &[Lid]) -> BTreeMap<(u64, u64, u64), Vec<View>> {
+    let table = disk.versions();
+    let mut views: Vec<View> = table.views().collect();
+    views.sort_by_key(|view| (view.branch, view.epoch.unwrap_or(u64::MAX)));
+    let mut sharers: BTreeMap<_, Vec<View>> = BTreeMap::new();
+    for view in views {
+        for list in lists {
+            for page in 0..PAGES {
+                if let Some(addr) = disk.page_addr(view, *list, page).expect("it is sound") {
+                    sharers.entry((list.0, page, addr)).or_default().push(view);
+                }
+            }
+        }
+    }
+    sharers
+}
+
+fn verified(device: &dyn Device) -> Report {
+    let watch = Watch {
+        marks_bytes: 1 << 20,
+        max_findings_of_a_kind: 100_000,
+        progress: &mut |_, _| ControlFlow::Continue(()),
+    };
+    verify_watched(device, &Options { data: true }, watch)
+}
+
+#[test]
+fn a_damaged_block_is_named_with_all_versions_that_share_it() {
+    let (mut shared, mut past) = (0, 0);
+    for seed in 0..12 {
+        let mut rng = Rng::new(seed);
+        let memory = Arc::new(MemoryDevice::new(32 << 20));
+        let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+        let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        format(&device, &options, &clock).expect("the device is large enough");
+        let disk = open(&device);
+        let lists = fill(&disk, &mut rng);
+        while disk.background_step().expect("the device works") {}
+        let sharers = sharers(&disk, &lists);
+        disk.shut_down().expect("the device works");
+        drop(disk);
+        assert!(verified(&*device).is_sound(), "seed {seed}");
+
+        let mut image = memory.to_bytes();
+        sharers.keys().for_each(|(_, _, addr)| image[*addr as usize] ^= 1);
+        let report = verified(&MemoryDevice::from_bytes(&image));
+        let view = |index: usize| {
+            let version = &report.versions[index];
+            View { branch: version.branch, epoch: version.epoch }
+        };
+        let mut found = 0;
+        for finding in &report.findings {
+            let place = sharers.iter().find(|((list, page, addr), _)| {
+                let name = format!("page {page} of list {list} at byte {addr}, ");
+                finding.detail.starts_with(&name)
+            });
+            if finding.kind == FindingKind::BlockGone {
+                assert_eq!((place, &finding.seen_in), (None, &None), "seed {seed}");
+                continue;
+            }
+            assert_eq!(finding.kind, FindingKind::BlockDamaged, "seed {seed}");
+            let (place, views) = place.expect("some version has it");
+            found += 1;
+            let seen = finding.seen_in.as_ref().expect("versions have it");
+            let last = views.iter().rev().find(|view| view.epoch.is_none()).or(views.last());
+            let first: Vec<View> = seen.first.iter().map(|index| view(*index)).collect();
+            assert_eq!(first, views[..views.len().min(16)], "seed {seed}: {place:?}");
+            assert_eq!(Some(&view(seen.last)), last, "seed {seed}: {place:?}");
+            assert_eq!(seen.count, views.len(), "seed {seed}: {place:?}");
+            assert_eq!(seen.is_in_head, views.iter().any(|view| view.epoch.is_none()));
+            shared += usize::from(views.len() > 1);
+            past += usize::from(!seen.is_in_head);
+        }
+        assert_eq!(found, sharers.len(), "seed {seed}");
+    }
+    assert!(shared > 100 && past > 100, "{shared} shared, {past} of the past alone");
+}
