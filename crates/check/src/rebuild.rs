@@ -208,10 +208,13 @@ impl Rebuild {
         };
         let mut found = self.found.clone();
         let mut growth = FIRST_GROWTH;
+        let mut is_mirrored = found.superblock.metadata_copies() > 1;
         loop {
-            match self.write_map(&found, base, plan, device, options.now) {
+            match self.write_map(&found, base, plan, device, options.now, is_mirrored) {
+                Err(Error::NoFreeSegment) if is_mirrored => is_mirrored = false,
                 Err(Error::NoFreeSegment) if options.may_grow && found.grow(device, growth) => {
                     growth *= 2;
+                    is_mirrored = found.superblock.metadata_copies() > 1;
                 }
                 result => return result,
             }
@@ -226,6 +229,7 @@ impl Rebuild {
         plan: &Plan,
         device: &dyn Device,
         now: Timestamp,
+        is_mirrored: bool,
     ) -> Result<RebuildReport> {
         let volume = found.volume(device)?;
         let added = volume.layout().log_segments().skip_while(|of| self.is_own(*of));
@@ -234,7 +238,7 @@ impl Rebuild {
         let most_taken = (plan.clean_count + added_count as usize).checked_sub(MIN_CLEAN_COUNT);
         free.truncate(most_taken.unwrap_or(0));
         let facts = found.facts(base, &self.sweep, plan, &mut free, now)?;
-        let writer = MapWriter::new(&volume, &self.sweep, plan, free, &facts);
+        let writer = MapWriter::new(&volume, &self.sweep, plan, free, &facts, is_mirrored);
         let (checkpoint, written_bytes) = writer.write(facts)?;
         found.name(device, &checkpoint, now)?;
         let grown_bytes = u64::from(added_count) << volume.layout().segment_size_log2();

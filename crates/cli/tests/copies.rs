@@ -5,6 +5,9 @@
 use std::fs;
 
 use common::{Scratch, skips_mounts};
+use dendro_check::find_superblocks;
+use dendro_device::MemoryDevice;
+use dendro_format::{Checkpoint, checksum};
 use serde_json::Value;
 
 mod common;
@@ -40,8 +43,11 @@ fn a_volume_says_how_often_its_map_is_kept() {
     assert_eq!(info["metadata_copies"], 2, "{info}");
     assert!(info["features"].to_string().contains("mirrors"), "{info}");
     let said = scratch.dendro(["info", &image]).succeeds();
-    assert!(said.out.contains("the map is kept twice"), "{said:?}");
-    scratch.dendro(["check", &image]).succeeds();
+    assert!(said.out.contains("the map is kept twice\n"), "{said:?}");
+    assert_eq!(info["unmirrored_bytes"], 0, "{info}");
+    let checked = scratch.dendro(["check", "--json", &image]).succeeds();
+    let checked: Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!(checked["counts"]["unmirrored_node_count"], 0, "{checked}");
 
     let once = scratch.text("once.img");
     scratch.dendro(["mkfs", "--size", "64M", &once]).succeeds();
@@ -50,6 +56,44 @@ fn a_volume_says_how_often_its_map_is_kept() {
     assert!(!said.out.contains("twice"), "{said:?}");
     let thrice = scratch.text("thrice.img");
     scratch.dendro(["mkfs", "--metadata-copies", "3", "--size", "64M", &thrice]).fails(2, &["3"]);
+}
+
+/// Gives the checkpoint in force no mirrors.
+fn forget_mirrors(image: &str) {
+    let mut bytes = fs::read(image).unwrap();
+    let found = find_superblocks(&MemoryDevice::from_bytes(&bytes)).unwrap();
+    let mut superblock = found.current().superblock.clone();
+    let at = superblock.checkpoint_addr.bytes() as usize;
+    let end = at + superblock.checkpoint_len_bytes as usize;
+    let mut checkpoint = Checkpoint::decode(&bytes[at..end], &superblock.uuid).unwrap();
+    checkpoint.mirrors.clear();
+    let encoded = checkpoint.encode();
+    bytes[at..at + encoded.len()].copy_from_slice(&encoded);
+    superblock.seq += 1;
+    superblock.checkpoint_len_bytes = encoded.len() as u32;
+    superblock.checkpoint_crc32c = checksum(&encoded);
+    superblock.checkpoint_mirror = None;
+    let at = superblock.layout.superblock_offset(superblock.seq) as usize;
+    let slot = superblock.encode();
+    bytes[at..at + slot.as_slot().len()].copy_from_slice(slot.as_slot());
+    fs::write(image, bytes).unwrap();
+}
+
+#[test]
+fn what_is_kept_once_is_told() {
+    let scratch = volume();
+    let image = scratch.image();
+    forget_mirrors(&image);
+    let info = scratch.info(&image);
+    assert!(info["unmirrored_bytes"].as_u64() > Some(0), "{info}");
+    let said = scratch.dendro(["info", &image]).succeeds();
+    assert!(said.out.contains("kept twice, but for"), "{said:?}");
+    let checked = scratch.dendro(["check", "--json", &image]).succeeds();
+    let checked: Value = serde_json::from_str(&checked.out).unwrap();
+    let count = &checked["counts"]["unmirrored_node_count"];
+    assert!(count.as_u64() > Some(0) && *count == checked["counts"]["node_count"], "{checked}");
+    let said = scratch.dendro(["check", &image]).succeeds();
+    assert!(said.out.contains("kept once; a scrub"), "{said:?}");
 }
 
 #[test]

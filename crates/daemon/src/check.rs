@@ -241,6 +241,7 @@ fn is_about_log(finding: &dendro_check::Finding) -> bool {
 const fn counts_of(counts: dendro_check::Counts) -> CheckCounts {
     let dendro_check::Counts {
         node_count,
+        unmirrored_node_count,
         entry_count,
         system_entry_count,
         list_count,
@@ -253,6 +254,7 @@ const fn counts_of(counts: dendro_check::Counts) -> CheckCounts {
     } = counts;
     CheckCounts {
         node_count,
+        unmirrored_node_count,
         entry_count,
         system_entry_count,
         list_count,

@@ -138,6 +138,15 @@ impl LogDisk {
         self.volume.superblock().clone()
     }
 
+    /// Bytes of nodes of the map that lie on the device once only, although the volume asks for two
+    /// copies: there was no room for the second, or a rebuild has not made one.
+    pub fn unmirrored_bytes(&self) -> u64 {
+        match self.volume.superblock().metadata_copies() {
+            1 => 0,
+            _ => self.volume.read().state.segments.unmirrored_bytes(),
+        }
+    }
+
     /// The damage that was found when the volume was opened, and what it cost.
     pub fn recovery_notes(&self) -> &[String] {
         &self.recovery_notes

@@ -6,11 +6,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng, Timestamp};
-use dendro_check::{FindingKind, Options, RebuildOptions, Report, Volume, rebuild, verify};
+use dendro_check::{
+    Extent, Finding, FindingKind, Options, RebuildOptions, Report, Volume, rebuild, verify,
+};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_format::retired::Retired;
+use dendro_format::superblock::INCOMPATIBLE_RETIRED;
+use dendro_format::{Record, SegmentNo};
 use dendro_logdisk::external::{QuestionError, Released, SegmentStatus, SummaryCursor};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Part, Scrub, format};
 
@@ -393,7 +398,7 @@ fn crashes_leave_both_copies() {
 }
 
 #[test]
-fn a_volume_is_rebuilt_from_mirrors_and_a_scrub_gives_it_new_ones() {
+fn a_volume_is_rebuilt_from_mirrors_and_has_new_ones() {
     let whole = image(true);
     let expected = contents(&device_of(&whole));
     let (first, second) = copies(&whole);
@@ -410,25 +415,102 @@ fn a_volume_is_rebuilt_from_mirrors_and_a_scrub_gives_it_new_ones() {
         let device = device_of(&damaged);
         let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
+        let found = verified(&*device);
+        // An older checkpoint may be whole, with what is damaged in its nodes' places.
+        let is_copy = |of: &Finding| of.kind == FindingKind::NodeCopy;
+        let is_whole = report.extent == Extent::Superblock && found.findings.iter().all(is_copy);
+        assert!(found.is_sound() || is_whole, "node {number}, rebuilt: {found}");
+        assert_eq!(found.counts.unmirrored_node_count, 0, "node {number}");
         let disk = open(&device).expect("it was rebuilt");
+        assert_eq!(disk.unmirrored_bytes(), 0, "node {number}");
         if report.is_complete() {
             let found = ModelVersions::read_from(&disk).expect("nothing is lost");
             assert!(found == expected, "node {number}: {:?}", found.diff(&expected));
         }
-        scrub(&disk);
+        let found_count = scrub(&disk);
+        assert!(found_count == 0 || is_whole, "node {number}: {found_count}");
         disk.checkpoint().expect("there is room");
         scrub(&disk);
         disk.shut_down().expect("the device works");
         drop(disk);
         let found = verified(&*device);
         assert!(found.is_sound(), "node {number}: {found}");
-        let volume = Volume::open(&*device).expect("it is sound");
-        let checkpoint = volume.checkpoint().expect("it is sound");
-        for node in volume.nodes(&checkpoint) {
-            let addr = node.expect("it is sound").place.addr;
-            assert!(volume.mirror_of(addr).is_some(), "node {number}: {addr} has no mirror");
+        assert_eq!(found.counts.unmirrored_node_count, 0, "node {number}");
+    }
+}
+
+/// Destroys all checkpoints, and retires so many segments in which nothing was ever written.
+fn without_checkpoints(whole: &[u8], retired_count: usize) -> Vec<u8> {
+    let device = MemoryDevice::from_bytes(whole);
+    let volume = Volume::open(&device).expect("it is sound");
+    let segments = || volume.layout().log_segments();
+    let mut image = whole.to_vec();
+    for partial in segments().flat_map(|segment| volume.partials(segment)) {
+        for record in partial.records().flatten() {
+            let Record::Checkpoint { addr, .. } = record.record else { continue };
+            for place in [Some(addr), volume.mirror_of(addr)].into_iter().flatten() {
+                image[place.bytes() as usize..][..64].fill(0xa5);
+            }
         }
     }
+    let is_new = |segment: &SegmentNo| {
+        let start = volume.layout().segment_offset(*segment) as usize;
+        whole[start..start + SEGMENT_BYTES as usize].iter().all(|byte| *byte == 0)
+    };
+    let retired = segments().filter(is_new).map(|segment| Retired { segment, moved: None });
+    let mut superblock = volume.superblock().clone();
+    superblock.seq += 1;
+    superblock.incompatible |= INCOMPATIBLE_RETIRED;
+    superblock.retired = retired.take(retired_count).collect();
+    assert_eq!(superblock.retired.len(), retired_count, "there are too few segments");
+    let at = superblock.layout.superblock_offset(superblock.seq) as usize;
+    image[at..at + PAGE_SIZE].copy_from_slice(superblock.encode().as_slot());
+    image
+}
+
+#[test]
+fn what_a_rebuild_has_no_room_to_mirror_is_counted_and_a_scrub_mirrors_it() {
+    let memory = Arc::new(MemoryDevice::new(2 * DEVICE_BYTES));
+    let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    make(&device);
+    let disk = open(&device).expect("it was formatted");
+    let list = new_list(&disk);
+    for index in 0..1500 {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(list, index, vec![index as u8; 900]);
+        disk.commit(aru).expect("there is room");
+    }
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let expected = contents(&device);
+    let whole = memory.to_bytes();
+    let rebuilt = |retired_count| {
+        let device = device_of(&without_checkpoints(&whole, retired_count));
+        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room for one");
+        assert_eq!(report.extent, Extent::Map);
+        let found = verified(&*device);
+        assert!(found.is_sound(), "{retired_count} retired: {found}");
+        (device, found.counts)
+    };
+    assert_eq!(rebuilt(0).1.unmirrored_node_count, 0);
+    let lacking = (1..).map(rebuilt).find(|(_, of)| of.unmirrored_node_count == of.node_count);
+    let (device, _) = lacking.expect("there are always fewer free segments");
+    let disk = open(&device).expect("it was rebuilt");
+    let before = disk.unmirrored_bytes();
+    assert!(before > 0);
+    let found = ModelVersions::read_from(&disk).expect("nothing is lost");
+    assert!(found == expected, "{:?}", found.diff(&expected));
+    // What the old map took is free by now.
+    for _ in 0..4 {
+        scrub(&disk);
+        disk.checkpoint().expect("the device works");
+    }
+    assert!(disk.unmirrored_bytes() < before / 2, "{} of {before}", disk.unmirrored_bytes());
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let found = verified(&*device);
+    assert!(found.is_sound(), "{found}");
 }
 
 #[test]

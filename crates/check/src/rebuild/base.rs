@@ -95,7 +95,7 @@ impl OldMap {
             let newest_epoch = node.entries.newest_epoch();
             let (first, last) = first_and_last(&node.entries);
             map.account.take(node.place.addr, node.place.len_bytes.into());
-            // The new checkpoint has no mirrors.
+            // Of what one copy is damaged, two are made elsewhere.
             let is_rewritten = last.list >= FIRST_SYSTEM_LIST || node.problem.is_some();
             let Entries::Leaf(entries) = &node.entries else { continue };
             let child = ChildPtr { place: node.place, newest_epoch };

@@ -38,6 +38,8 @@ pub(super) struct Plan {
     pub(super) unknown_move_count: u64,
     /// Segments in which nothing is needed, those in which there is nothing at all first.
     pub(super) free: Vec<SegmentNo>,
+    /// The mirrors of the base's segments in which leaves stay.
+    pub(super) mirrors: Vec<(SegmentNo, SegmentNo)>,
     /// The segments in which nothing is needed any more when the volume is rebuilt, and those that
     /// the rebuild takes.
     pub(super) clean_count: usize,
@@ -69,6 +71,7 @@ impl Plan {
             restored_entry_count: 0,
             unknown_move_count: 0,
             free: Vec::new(),
+            mirrors: Vec::new(),
             clean_count: 0,
         };
         let mut later = dendro_format::retired::out_of_use(&volume.superblock().retired);
@@ -82,6 +85,9 @@ impl Plan {
         plan.count(volume, &mut needed);
         plan.unknown_move_count += plan.unknown_later_moves();
         let account = &plan.map.account;
+        let stays = |(of, _): &&(SegmentNo, SegmentNo)| account.live_bytes_of(*of) > 0;
+        plan.mirrors = base.into_iter().flat_map(|of| &of.mirrors).filter(stays).copied().collect();
+        later.extend(plan.mirrors.iter().map(|(_, mirror)| *mirror));
         let is_clean =
             |segment: &SegmentNo| account.live_bytes_of(*segment) == 0 && !later.contains(segment);
         let clean = || volume.layout().log_segments().filter(is_clean);

@@ -26,6 +26,10 @@ pub(super) struct Stream<'v> {
     offset_bytes: u32,
     bytes: Vec<u8>,
     records: Vec<u8>,
+    /// Whether segments that it fills are mirrored, if another one is free.
+    is_mirrored: bool,
+    /// The mirrors of its segments.
+    pub(super) mirrors: BTreeMap<SegmentNo, SegmentNo>,
     /// Bytes of blocks in each segment.
     pub(super) added: BTreeMap<SegmentNo, u32>,
     pub(super) written_bytes: u64,
@@ -41,9 +45,16 @@ impl<'v> Stream<'v> {
             offset_bytes: 0,
             bytes: vec![0; HEADER_LEN_BYTES],
             records: Vec::new(),
+            is_mirrored: false,
+            mirrors: BTreeMap::new(),
             added: BTreeMap::new(),
             written_bytes: 0,
         }
+    }
+
+    /// The same, of which each segment gets a mirror as long as others are free.
+    pub(super) fn mirrored(self, is_mirrored: bool) -> Self {
+        Self { is_mirrored, ..self }
     }
 
     /// Places a block, and returns where it lies. The caller then adds the records about it.
@@ -71,7 +82,12 @@ impl<'v> Stream<'v> {
             }
         }
         if self.segment.is_none() {
-            self.segment = Some(free.pop_front().ok_or(Error::NoFreeSegment)?);
+            let segment = free.pop_front().ok_or(Error::NoFreeSegment)?;
+            if self.is_mirrored {
+                let count = self.volume.layout().segment_count();
+                self.mirrors.extend(take_far(segment, count, free).map(|mirror| (segment, mirror)));
+            }
+            self.segment = Some(segment);
             self.offset_bytes = 0;
         }
         Ok(())
@@ -123,6 +139,15 @@ impl<'v> Stream<'v> {
         self.header.seq += 1;
         let start = self.volume.layout().segment_offset(segment) + u64::from(self.offset_bytes);
         self.volume.device().write_at(start, &whole)?;
+        if let Some(mirror) = self.mirrors.get(&segment) {
+            let start = self.volume.layout().segment_offset(*mirror);
+            let written =
+                self.volume.device().write_at(start + u64::from(self.offset_bytes), &whole);
+            // One copy is enough.
+            if written.is_err() {
+                self.mirrors.remove(&segment);
+            }
+        }
         self.written_bytes += len as u64;
         self.offset_bytes += len as u32;
         self.bytes.truncate(HEADER_LEN_BYTES);
@@ -134,4 +159,11 @@ impl<'v> Stream<'v> {
     pub(super) const fn head(&self) -> (Head, u8) {
         (self.header.head, self.header.class)
     }
+}
+
+/// Takes the free segment that is next to a half of all segments away.
+fn take_far(from: SegmentNo, count: u32, free: &mut FreeSegments) -> Option<SegmentNo> {
+    let missing = |segment: &SegmentNo| segment.0.abs_diff(from.0).abs_diff(count / 2);
+    let (at, _) = free.iter().enumerate().min_by_key(|(_, segment)| missing(segment))?;
+    free.remove(at)
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dendro_base::Timestamp;
 use dendro_base::units::{GRAIN_SIZE, align_up};
-use dendro_format::checkpoint::HeadPosition;
+use dendro_format::checkpoint::{HeadPosition, MIRROR_LEN_BYTES};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::removal::{self, REMOVALS_LIST};
+use dendro_format::superblock::INCOMPATIBLE_MIRRORS;
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::{
     Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, NodePtr, PartialHeader,
@@ -68,8 +69,10 @@ impl<'v> MapWriter<'v> {
         plan: &'v Plan,
         free: FreeSegments,
         facts: &Facts,
+        is_mirrored: bool,
     ) -> Self {
         let checkpoint = &facts.checkpoint;
+        let is_mirrored = is_mirrored && may_list_mirrors(checkpoint);
         let header = |head, class| PartialHeader {
             head,
             class,
@@ -99,7 +102,7 @@ impl<'v> MapWriter<'v> {
                 log_seq: checkpoint.log_seq,
             },
             free,
-            nodes: Stream::new(volume, header(Head::Map, 0)),
+            nodes: Stream::new(volume, header(Head::Map, 0)).mirrored(is_mirrored),
             lost: Stream::new(volume, header(Head::Payload, LOST_CLASS)),
             open: Vec::new(),
             open_len_bytes: 0,
@@ -299,6 +302,16 @@ impl<'v> MapWriter<'v> {
         Ok(nodes.first().map(|(_, child)| (child.place, level)))
     }
 
+    /// The mirrors of segments that stay, and of those that were filled.
+    fn mirrors(&self, checkpoint: &Checkpoint) -> Vec<(SegmentNo, SegmentNo)> {
+        if !may_list_mirrors(checkpoint) {
+            return Vec::new();
+        }
+        let mut mirrors = self.nodes.mirrors.clone();
+        mirrors.extend(self.plan.mirrors.iter().copied());
+        mirrors.into_iter().collect()
+    }
+
     fn finish(
         mut self,
         facts: Facts,
@@ -323,11 +336,13 @@ impl<'v> MapWriter<'v> {
             zero_count: account.zero_count,
             counts_are_exact: true,
             usage_overrides: overrides.into_iter().collect(),
-            mirrors: Vec::new(),
+            mirrors: self.mirrors(&facts.checkpoint),
             ..facts.checkpoint
         };
         let len = checkpoint.encode().len();
-        self.nodes.make_room(len, &mut self.free)?;
+        self.nodes.make_room(len + MIRROR_LEN_BYTES, &mut self.free)?;
+        checkpoint.mirrors = self.mirrors(&checkpoint);
+        let len = checkpoint.encode().len();
         let mut place = Vec::new();
         Record::Checkpoint { addr: Addr(0), len_bytes: 0, crc32c: 0 }.encode(&mut place);
         let behind = align_up(len as u64, GRAIN_SIZE as u64) as usize + place.len();
@@ -341,6 +356,11 @@ impl<'v> MapWriter<'v> {
         let written_bytes = self.nodes.written_bytes + self.lost.written_bytes;
         Ok((SweptCheckpoint { addr, len_bytes, crc32c, checkpoint }, written_bytes))
     }
+}
+
+/// Whether a checkpoint says of itself that it may list mirrors.
+fn may_list_mirrors(checkpoint: &Checkpoint) -> bool {
+    checkpoint.identity.is_some_and(|identity| identity.incompatible & INCOMPATIBLE_MIRRORS != 0)
 }
 
 /// The key of a record of one of the disk's own lists.

@@ -12,6 +12,8 @@ use super::versions::Version;
 pub struct Counts {
     /// Nodes of the map.
     pub node_count: u64,
+    /// Those that are kept once although the volume asks for two copies.
+    pub unmirrored_node_count: u64,
     /// Entries in its leaves.
     pub entry_count: u64,
     /// The entries of the disk's own lists among them.

@@ -87,6 +87,11 @@ impl<'v> Walk<'v> {
 
     pub(super) fn visit(&mut self, node: &Node, findings: &mut Findings) {
         self.counts.node_count += 1;
+        if self.volume.superblock().metadata_copies() > 1
+            && self.checkpoint.mirror_of(self.volume.layout(), node.place.addr).is_none()
+        {
+            self.counts.unmirrored_node_count += 1;
+        }
         let len_bytes = align_up(node.place.len_bytes.into(), GRAIN_SIZE as u64);
         self.count(node.place.addr, len_bytes);
         self.claim(None, node.place.addr, len_bytes, findings);

@@ -70,6 +70,17 @@ pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
     }
 }
 
+/// How often the map is kept, if not once.
+fn copies_text(info: &VolumeInfo) -> String {
+    match (info.metadata_copies, info.unmirrored_bytes) {
+        (0 | 1, _) => String::new(),
+        (_, 0) => "; the map is kept twice".into(),
+        (_, once) => {
+            format!("; the map is kept twice, but for {}, which a scrub copies", text::size(once))
+        }
+    }
+}
+
 fn info_text(info: &VolumeInfo) -> String {
     let space = &info.space;
     let percent =
@@ -78,7 +89,7 @@ fn info_text(info: &VolumeInfo) -> String {
         Some(clean) => format!(", {clean} clean"),
         None => String::new(),
     };
-    let copies = if info.metadata_copies > 1 { "; the map is kept twice" } else { "" };
+    let copies = copies_text(info);
     let state = match (info.checkpoint.clean, &info.mount) {
         (_, Some(_)) => "",
         (true, None) => "; shut down cleanly",

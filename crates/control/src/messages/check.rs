@@ -93,6 +93,9 @@ impl CheckFinding {
 pub struct CheckCounts {
     /// Nodes of the map.
     pub node_count: u64,
+    /// Those that are kept once although the volume asks for two copies.
+    #[serde(default)]
+    pub unmirrored_node_count: u64,
     /// Entries in its leaves.
     pub entry_count: u64,
     /// The entries of the disk's own lists among them.

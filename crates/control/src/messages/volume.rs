@@ -59,6 +59,9 @@ pub struct VolumeInfo {
     /// How often the map and checkpoints are kept; 0: the daemon does not say.
     #[serde(default)]
     pub metadata_copies: u8,
+    /// Bytes of the map that are kept once although the volume asks for two copies.
+    #[serde(default)]
+    pub unmirrored_bytes: u64,
     /// How its bytes are used.
     pub space: SpaceInfo,
     /// The newest superblock, from which the volume is found.

@@ -33,6 +33,7 @@ pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
         },
         features: features(&superblock),
         metadata_copies: superblock.metadata_copies(),
+        unmirrored_bytes: disk.unmirrored_bytes(),
         space: SpaceInfo {
             capacity_bytes: space.capacity_bytes,
             live_bytes: space.live_bytes,

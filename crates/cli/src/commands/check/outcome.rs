@@ -50,6 +50,11 @@ fn hints(report: &CheckReport, was_asked: bool) -> String {
     if left().any(finding::is_of_copy) {
         hints.push("a scrub of the mounted volume makes the copies whole again".to_owned());
     }
+    let once = report.counts.unmirrored_node_count;
+    if once > 0 {
+        let nodes = text::counted(once, "map node is", "map nodes are");
+        hints.push(format!("{nodes} kept once; a scrub keeps them twice where there is room"));
+    }
     if left().any(|of| of.in_past) {
         hints.push("snapshots stay as they are: delete those that are not wanted so".to_owned());
     }

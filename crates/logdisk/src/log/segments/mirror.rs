@@ -1,7 +1,7 @@
 //! Segments that mirror others. A mirror is opened for a segment of the map and becomes clean with
 //! it; it is neither filled nor picked by itself.
 
-use dendro_format::SegmentNo;
+use dendro_format::{Head, SegmentNo, Usage};
 
 use super::{SegmentState, Segments};
 use crate::log::mirrors::Mirrors;
@@ -10,6 +10,18 @@ impl Segments {
     /// The mirrors.
     pub(crate) const fn mirrors(&self) -> &Mirrors {
         &self.mirrors
+    }
+
+    /// Live bytes in segments of the map that have no mirror.
+    pub(crate) fn unmirrored_bytes(&self) -> u64 {
+        let live_bytes = |segment| match self.usage(segment) {
+            Usage { head: Head::Map, live_bytes, .. } => u64::from(live_bytes),
+            _ => 0,
+        };
+        let mirrors = self.mirrors.list();
+        let all: u64 = self.layout.log_segments().map(live_bytes).sum();
+        let mirrored: u64 = mirrors.into_iter().map(|(of, _)| live_bytes(of)).sum();
+        all - mirrored
     }
 
     /// Opens a mirror for a segment, as far from it as may be, if more than `kept` segments are
