@@ -115,6 +115,75 @@ fn a_count_is_mended_at_boot_and_a_damaged_disk_is_left_alone() {
 }
 
 #[test]
+fn what_snapshots_alone_have_is_told_apart_and_ends_with_them() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = filled();
+    let image = scratch.image();
+    harm_a_count(&image);
+    scratch.dendro(["snapshot", "create", &format!("{image}@bad")]).succeeds();
+    let check = |options: &[&str], code: i32| {
+        let said = scratch.dendro(["check", "--json"].iter().chain(options).chain(&[&*image]));
+        assert_eq!(said.code, Some(code), "{said:?}");
+        serde_json::from_str::<serde_json::Value>(&said.out).unwrap()
+    };
+    let found = check(&[], 4);
+    assert_eq!((&found["sound"], &found["branches_sound"]), (&false.into(), &false.into()));
+
+    // The head is mended, and the snapshot stays as it is.
+    let mended = check(&["-y"], 1 | 4);
+    assert_eq!((&mended["sound"], &mended["branches_sound"]), (&false.into(), &true.into()));
+    assert_eq!(mended["before_repairs"].as_array().unwrap().len(), 1, "{mended}");
+    let kept = mended["before_repairs"][0].as_str().unwrap().to_owned();
+    let findings = mended["findings"].as_array().unwrap();
+    let left: Vec<_> = findings.iter().filter(|of| of["mended"] == false).collect();
+    assert_eq!(left.len(), 1, "{mended}");
+    assert_eq!((&left[0]["number"], &left[0]["in_past"]), (&210.into(), &true.into()));
+    assert_eq!(left[0]["found_in"], serde_json::json!(["@bad"]), "{mended}");
+    // Another repair has nothing to do, and says which snapshot has it.
+    let before = fs::read(&image).unwrap();
+    let said = scratch.dendro(["check", "-y", &image]).fails(4, &[]).out;
+    for part in ["is sound but for snapshots", "1 of these is in snapshots alone", "delete @bad\n"]
+    {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert!(fs::read(&image).unwrap() == before, "something was changed");
+    check(&["-p", "-f"], 0);
+
+    // How it was before is read as ever.
+    let file = scratch.dendro(["cat", &format!("{image}@{kept}"), "/dir/file"]).succeeds().out;
+    assert_eq!(file.as_bytes(), [b'x'; 9000]);
+    scratch.dendro(["snapshot", "delete", &format!("{image}@bad")]).succeeds();
+    let sound = check(&[], 0);
+    assert_eq!((&sound["sound"], &sound["branches_sound"]), (&true.into(), &true.into()));
+    scratch.dendro(["snapshot", "delete", &format!("{image}@{kept}")]).succeeds();
+    assert_eq!(check(&[], 0)["before_repairs"], serde_json::json!([]));
+}
+
+#[test]
+fn a_repair_that_can_change_nothing_leaves_no_snapshot() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = filled();
+    let image = scratch.image();
+    // The list cannot be made again as long as the snapshot has it, and nothing has a name without.
+    harm(&image, |_, aru| {
+        aru.delete_list(Lid(Ino::ROOT.0));
+    });
+    let said = scratch.dendro(["check", "-y", "--json", &image]);
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((report["sound"].clone(), said.code), (false.into(), Some(4)), "{said:?}");
+    assert_eq!(report["before_repairs"], serde_json::json!([]), "{report}");
+    let versions = scratch.dendro(["snapshot", "list", "--json", &image]).succeeds();
+    assert!(before_repairs(&versions.out).is_empty(), "{versions:?}");
+    // Going back is the way out.
+    scratch.dendro(["rollback", &format!("{image}@one")]).succeeds();
+    scratch.dendro(["cat", &image, "/dir/file"]).succeeds();
+}
+
+#[test]
 fn progress_is_told_at_a_descriptor_as_e2fsck_does() {
     if skips_mounts() {
         return;
@@ -142,6 +211,48 @@ fn progress_is_told_at_a_descriptor_as_e2fsck_does() {
     scratch.dendro(["check", "-C", &image]).succeeds();
     scratch.dendro(["check", "--memory", "8M", &image]).succeeds();
     assert_eq!(scratch.dendro(["check", "--memory", "1M", &image]).code, Some(16));
+}
+
+#[test]
+fn a_check_that_has_no_room_for_its_temporary_file_says_so() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.mkfs("256M");
+    scratch.mount();
+    // More than fit in the memory that is allowed below.
+    for directory in 0..60 {
+        fs::create_dir(scratch.inside(&format!("{directory}"))).unwrap();
+        for number in 0..1000 {
+            fs::File::create(scratch.inside(&format!("{directory}/{number}"))).unwrap();
+        }
+    }
+    scratch.umount();
+    let image = scratch.image();
+    let before = fs::read(&image).unwrap();
+    let check = |options: &[&str], directory: &std::path::Path| {
+        let mut command = scratch.command(["check"].iter().chain(options).chain(&[&*image]));
+        common::said(command.env("TMPDIR", directory).output().unwrap())
+    };
+    let missing = scratch.path("missing");
+    let little = ["--memory", "8M"];
+    let advice = "set TMPDIR to a directory with more room, or allow more memory";
+    check(&little, &missing).fails(8, &[&image, missing.to_str().unwrap(), advice]);
+    check(&["--memory", "8M", "-y"], &missing).fails(8, &[advice]);
+    // With more memory it needs none.
+    check(&["--memory", "64M"], &missing).succeeds();
+    fs::create_dir(&missing).unwrap();
+    check(&little, &missing).succeeds();
+    assert_eq!(fs::read_dir(&missing).unwrap().count(), 0, "something was left there");
+    // A file system that is full.
+    if common::is_root() {
+        let full = ["-t", "tmpfs", "-o", "size=64k", "none", missing.to_str().unwrap()];
+        let mounted = std::process::Command::new("mount").args(full).status().unwrap();
+        assert!(mounted.success());
+        check(&little, &missing).fails(8, &[missing.to_str().unwrap(), "No space left", advice]);
+    }
+    assert!(fs::read(&image).unwrap() == before, "something was changed");
 }
 
 /// Writes until there is no room, and then less at a time.
@@ -185,8 +296,18 @@ fn a_repair_on_a_full_volume_says_so_and_goes_on_once_there_is_room() {
     scratch
         .dendro(["check", "-y", &image])
         .fails(8, &["the repair ended early", "no space left", "delete files"]);
-    // It is not stuck: a second try says the same, and what was done is no worse.
-    scratch.dendro(["check", "-y", &image]).fails(8, &["the repair ended early"]);
+    // It is not stuck: further tries say the same, and what was done is no worse. A try for which
+    // there is no room at all leaves no snapshot.
+    let kept = || {
+        let said = scratch.dendro(["snapshot", "list", "--json", &image]).succeeds();
+        before_repairs(&said.out)
+    };
+    let mut before = kept();
+    let is_idle = (0..10).any(|_| {
+        scratch.dendro(["check", "-y", &image]).fails(8, &["the repair ended early"]);
+        std::mem::replace(&mut before, kept()) == before
+    });
+    assert!(is_idle, "each try leaves a snapshot: {before:?}");
     let left = scratch.dendro(["check", "--data", &image]);
     assert_eq!(left.code, Some(4), "{left:?}");
     assert!(left.out.contains("error 215: ") && !left.out.contains("error 207: "), "{left:?}");

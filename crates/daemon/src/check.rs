@@ -120,6 +120,7 @@ impl Check<'_> {
             checked: true,
             mounted: false,
             sound: !findings.iter().any(CheckFinding::is_wrong),
+            branches_sound: !findings.iter().any(CheckFinding::is_wrong_in_branches),
             data_read: data,
             log_rolled_forward: goes_on && trees.is_whole,
             findings,

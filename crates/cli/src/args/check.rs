@@ -12,7 +12,8 @@ use dendro_daemon::text;
 #[command(
     after_help = "Exit status, as fsck(8) has it, added up: 0 nothing is wrong, 1 what was wrong was \
                         mended, 4 something is wrong and stays so, 8 it could not be checked, 16 \
-                        the command line is wrong.\n\
+                        the command line is wrong. With -p, what snapshots alone have does not count.\n\
+                        Repair leaves snapshots as they are: what they have ends when they are deleted.\n\
                         fsck(8) checks only what is named by a path that begins with a slash: fsck -t dendro /srv/home.img"
 )]
 pub(crate) struct CheckArgs {

@@ -86,6 +86,12 @@ impl CheckFinding {
     pub fn is_wrong(&self) -> bool {
         self.severity != Severity::Note && !self.mended
     }
+
+    /// Whether something is wrong in a branch, or in the volume itself.
+    #[must_use]
+    pub fn is_wrong_in_branches(&self) -> bool {
+        self.is_wrong() && !self.in_past
+    }
 }
 
 /// What was counted.
@@ -159,6 +165,8 @@ pub struct CheckReport {
     pub mounted: bool,
     /// Nothing is wrong.
     pub sound: bool,
+    /// Nothing is wrong but in snapshots, which stay as they are.
+    pub branches_sound: bool,
     /// Contents of files were read too.
     pub data_read: bool,
     /// There was a log behind the checkpoint.

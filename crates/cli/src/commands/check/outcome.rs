@@ -1,6 +1,6 @@
 //! What a check says to programs and to people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_control::check::{CheckCounts, CheckFinding, CheckReport};
 use dendro_daemon::text;
@@ -30,12 +30,37 @@ pub(super) fn text(report: &CheckReport, was_asked: bool) -> String {
 
 fn verdict(report: &CheckReport) -> &'static str {
     let mended = report.findings.iter().any(|of| of.mended);
-    match (report.sound, mended) {
-        (true, false) => "is sound",
-        (true, true) => "is sound again; what was mended is above",
-        (false, true) => "is damaged still, see above; something was mended",
-        (false, false) => "is damaged, see above; nothing was changed",
+    match (report.sound, report.branches_sound, mended) {
+        (true, _, false) => "is sound",
+        (true, _, true) => "is sound again; what was mended is above",
+        (false, true, false) => "is sound but for snapshots, see above; nothing was changed",
+        (false, true, true) => "is sound again but for snapshots, see above; something was mended",
+        (false, false, true) => "is damaged still, see above; something was mended",
+        (false, false, false) => "is damaged, see above; nothing was changed",
     }
+}
+
+/// The most snapshots that are named in a hint.
+const MAX_NAMED: usize = 16;
+
+/// Which snapshots have what no branch has.
+fn of_snapshots(report: &CheckReport) -> Option<String> {
+    let in_past: Vec<_> = report.findings.iter().filter(|of| of.is_wrong() && of.in_past).collect();
+    let names: BTreeSet<&str> =
+        in_past.iter().flat_map(|of| &of.found_in).map(|of| &**of).collect();
+    let is_all =
+        names.len() <= MAX_NAMED && in_past.iter().all(|of| of.version_count == of.found_in.len());
+    let named =
+        names.into_iter().take(MAX_NAMED).map(text::printable).collect::<Vec<_>>().join(", ");
+    let more = if is_all { "" } else { " and others" };
+    let count = match in_past.len() {
+        0 => return None,
+        1 => "1 of these is".to_owned(),
+        count => format!("{count} of these are"),
+    };
+    Some(format!(
+        "{count} in snapshots alone, which stay as they are, and ends with them: delete {named}{more}"
+    ))
 }
 
 fn hints(report: &CheckReport, was_asked: bool) -> String {
@@ -55,9 +80,7 @@ fn hints(report: &CheckReport, was_asked: bool) -> String {
         let nodes = text::counted(once, "map node is", "map nodes are");
         hints.push(format!("{nodes} kept once; a scrub keeps them twice where there is room"));
     }
-    if left().any(|of| of.in_past) {
-        hints.push("snapshots stay as they are: delete those that are not wanted so".to_owned());
-    }
+    hints.extend(of_snapshots(report));
     if report.repairable && !was_asked {
         let repairs: BTreeMap<u16, &str> =
             left().filter_map(|of| Some((of.number, of.repair.as_deref()?))).collect();

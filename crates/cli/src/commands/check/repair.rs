@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dendro_daemon::check::BEFORE_REPAIR;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device, open_disk, random_bytes};
 use dendro_device::OpenOptions as DeviceOptions;
-use dendro_disk::{Error as DiskError, LogicalDisk, Versions, View};
+use dendro_disk::{Error as DiskError, Lid, LogicalDisk, Versions, View};
 use dendro_fs::{CheckOptions, Finding, FindingCode, FsError, RepairOptions, can_repair};
 use dendro_logdisk::{LogDisk, OpenOptions};
 
@@ -89,10 +89,15 @@ fn repair_all(
         if !can_repair(&findings, safe_only) {
             continue;
         }
-        keep(disk, branch.branch, &now.utc())?;
+        let before = keep(disk, branch.branch, &now.utc())?;
         // A daemon does this at the same time.
         let mut rest = || Ok(disk.background_step().map(drop)?);
-        let done = dendro_fs::repair(disk, head, &versions, &options, &mut rest)?;
+        let done = dendro_fs::repair(disk, head, &versions, &options, &mut rest);
+        // Where nothing was mended, for lack of room or otherwise, there is nothing to go back to.
+        let is_same = disk.changed_lists(before, head, Lid(0), 1).is_ok_and(|of| of.is_empty());
+        let deleted = if is_same { disk.delete(before) } else { Ok(()) };
+        let done = done?;
+        deleted?;
         repaired.mended.extend(done.mended);
         for (code, count) in done.more_mended {
             *repaired.more_mended.entry(code).or_default() += count;
@@ -104,7 +109,7 @@ fn repair_all(
 }
 
 /// Makes a snapshot of what is there before the repair.
-fn keep(disk: &LogDisk, branch: u32, time: &str) -> Result<(), DiskError> {
+fn keep(disk: &LogDisk, branch: u32, time: &str) -> Result<View, DiskError> {
     let time: String = time
         .chars()
         .filter_map(|sign| match sign {
@@ -120,7 +125,7 @@ fn keep(disk: &LogDisk, branch: u32, time: &str) -> Result<(), DiskError> {
         };
         match disk.snapshot(branch, Some(&name)) {
             Err(DiskError::NameTaken(_)) => {}
-            made => return made.map(drop),
+            made => return made.map(|snapshot| snapshot.view()),
         }
     }
     unreachable!("there are fewer snapshots than numbers")

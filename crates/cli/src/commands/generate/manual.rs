@@ -31,7 +31,7 @@ const MOUNT: &[(&str, &str)] = &[
 const CHECK: &[(&str, &str)] = &[
     ("0", "nothing is wrong"),
     ("1", "what was wrong was mended"),
-    ("4", "something is wrong, and stays so; 5 if something else was mended"),
+    ("4", "something is wrong, and stays so, if only in snapshots; 5 if something else was mended"),
     (
         "8",
         "it could not be checked: there is no volume, it cannot be read, or is mounted and was to be mended",
