@@ -5,10 +5,12 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use common::failing::FailingDevice;
 use common::pages::{damage, page};
 use common::{Said, Scratch, harm, signal, skips_mounts, wait_until};
 use dendro_disk::Lid;
@@ -223,4 +225,70 @@ fn after_a_crash_the_volume_is_checked_and_closed_only_if_it_is_damaged() {
     assert!(log.contains("the volume is read-only now"), "{log}");
     scratch.umount();
     assert_eq!(scratch.dendro(["check", "-y", &scratch.image()]).code, Some(1));
+}
+
+/// Where a leaf in the middle of the map lies.
+fn a_leaf(image: &str, scratch: &Scratch) -> std::ops::Range<u64> {
+    let said = scratch.dendro(["dump", "--json", image, "nodes"]).succeeds();
+    let nodes =
+        said.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let leaves: Vec<_> = nodes.filter(|of| of["node"]["level"] == 0).collect();
+    assert!(leaves.len() > 8, "{} leaves", leaves.len());
+    let place = &leaves[leaves.len() / 2]["node"]["place"];
+    let at = place["offset"].as_u64().unwrap();
+    at..at + 512
+}
+
+#[test]
+fn a_part_of_the_map_that_the_device_does_not_read_is_found_after_a_crash() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    let name = |number: u32| scratch.inside(&format!("dir/a-name-of-some-length-{number}"));
+    for number in 0..3000 {
+        fs::write(name(number), format!("{number}")).unwrap();
+    }
+    scratch.umount();
+    scratch.mount_with("nocheck");
+    fs::write(scratch.inside("late"), "to roll forward").unwrap();
+    crash(&scratch);
+
+    let image = scratch.image();
+    let device = FailingDevice::new(Path::new(&image), scratch.path("device"));
+    device.fail(Some(a_leaf(&image, &scratch)));
+    let (log, mount) = (scratch.text("log"), scratch.mount_point());
+    let mount_it = |option: &str| {
+        let options = ["mount", "--log-file", &log, "-o", option, &device.image(), &mount];
+        scratch.dendro(options).succeeds();
+    };
+    mount_it("check");
+    wait_until("it was checked", || stat(&scratch)["check_last_unix_ns"].is_number());
+    wait_until("it is closed", || fs::write(scratch.inside("refused"), "x").is_err());
+    assert!(stat(&scratch)["check_last_errors"].as_u64() >= Some(1));
+    let info = scratch.info(&mount);
+    let why = info["mount"]["read_only"].as_str().unwrap();
+    assert!(why.contains("the check after an unclean end") && why.contains("21: "), "{why}");
+    // What does not lie there is read, and what does fails alone.
+    assert_eq!(fs::read(scratch.inside("late")).unwrap(), b"to roll forward");
+    let read =
+        |number: u32| fs::read(name(number)).map(|bytes| bytes == format!("{number}").as_bytes());
+    let read: Vec<_> = (0..3000).map(read).collect();
+    assert!(read.iter().flatten().all(|is_right| *is_right));
+    let failed: Vec<_> = read.iter().filter_map(|of| of.as_ref().err()).collect();
+    assert!(!failed.is_empty() && failed.len() < 1500, "{} failed", failed.len());
+    assert!(failed.iter().all(|error| error.raw_os_error() == Some(5)), "{failed:?}");
+    scratch.umount();
+
+    // The device reads again, and nothing was lost.
+    device.fail(None);
+    mount_it("check");
+    wait_until("it is sound", || stat(&scratch)["check_last_errors"] == 0);
+    fs::write(scratch.inside("after"), "it is writable").unwrap();
+    assert!(
+        (0..3000).all(|number| fs::read(name(number)).unwrap() == format!("{number}").as_bytes())
+    );
+    scratch.umount();
 }

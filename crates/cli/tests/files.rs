@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use common::failing::FailingDevice;
 use common::{Scratch, is_root, skips_mounts};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use serde_json::Value;
@@ -242,6 +243,58 @@ fn a_file_with_an_unreadable_page_is_copied_as_far_as_it_can_be() {
     assert!(said.out.as_bytes() == expected);
     let said = scratch.dendro(["cat", "-k", "--json", &image, "/file"]).fails(1, &["/file"]);
     assert!(said.out.contains("\"problem\":\""), "{said:?}");
+}
+
+#[test]
+fn a_file_that_the_device_does_not_read_fails_alone() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.mount();
+    let content: Vec<u8> = (0..40_000_u32).map(|at| (at / 4096) as u8 + 1).collect();
+    fs::write(scratch.inside("file"), &content).unwrap();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    for number in 0..50 {
+        fs::write(scratch.inside(&format!("dir/{number}")), format!("{number}").repeat(3000))
+            .unwrap();
+    }
+    let before = tree(&scratch.inside(""));
+    scratch.umount();
+    let at = offset_of(&image, &[3; 4096]) as u64;
+    let device = FailingDevice::new(Path::new(&image), scratch.path("device"));
+    device.fail(Some(at..at + 512));
+    let out = |name: &str| {
+        fs::create_dir(scratch.path(name)).unwrap();
+        scratch.text(name)
+    };
+    let image = device.image();
+    // Without -k half a file is none, and with it what cannot be read is zeros.
+    scratch
+        .dendro(["cp", "-r", &image, "/", &out("whole")])
+        .fails(1, &["/file", "4096 bytes from byte 8192"]);
+    assert!(!scratch.path("whole/file").exists());
+    let others = |mut all: Vec<(String, Facts)>| {
+        all.retain(|(name, _)| name.contains('/'));
+        all
+    };
+    assert!(others(tree(&scratch.path("whole"))) == others(before));
+    scratch
+        .dendro(["cp", "-rk", &image, "/", &out("kept")])
+        .fails(1, &["/file", "4096 bytes cannot be read", "byte 8192", "one file"]);
+    let mut expected = content.clone();
+    expected[8192..12_288].fill(0);
+    assert!(fs::read(scratch.path("kept/file")).unwrap() == expected);
+    scratch.dendro(["cat", &image, "/file"]).fails(1, &["/file", "byte 8192"]);
+    scratch.dendro(["cat", &image, "/dir/7"]).succeeds();
+    // A check with --data says so, and a device that reads again gives all of it.
+    let said = scratch.dendro(["check", "--data", &image]).fails(4, &[]);
+    assert!(said.out.contains("error 31: ") && said.out.contains("that is in /file"), "{said:?}");
+    device.fail(None);
+    scratch.dendro(["cp", "-r", &image, "/", &out("again")]).succeeds();
+    assert!(fs::read(scratch.path("again/file")).unwrap() == content);
+    scratch.dendro(["check", "--data", &image]).succeeds();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
+pub(crate) mod failing;
 pub(crate) mod pages;
 
 use std::ffi::OsStr;
