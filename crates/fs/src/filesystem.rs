@@ -374,7 +374,7 @@ impl FileSystem {
     }
 
     /// Allocates, punches, zeroes, collapses or inserts a range. To allocate, punch or zero, each
-    /// 64 MiB of the range are an atomic recovery unit of their own. A size that changes does so in
+    /// 32 MiB of the range are an atomic recovery unit of their own. A size that changes does so in
     /// the last unit.
     ///
     /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can

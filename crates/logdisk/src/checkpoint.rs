@@ -49,6 +49,7 @@ use crate::space::reserve::Accounts;
 use crate::state::item::system_key;
 use crate::state::slice::SLICE_LEN;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The place where the map stream continues.
 #[derive(Debug, Default)]
@@ -264,7 +265,8 @@ impl Checkpointer {
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
         let mut nodes = self.nodes_of_usage_records()?;
-        let (is_due, mut engine) = self.volume.change_with(&mut nodes, |engine, nodes| {
+        let holder = LockHolder::Checkpoint;
+        let (is_due, mut held) = self.volume.change_with(&mut nodes, holder, |engine, nodes| {
             let is_unchanged = engine.log_bytes() == 0
                 && engine.log().open().is_none_or(Partial::is_empty)
                 && engine.state.segments.unrecorded().is_empty()
@@ -280,6 +282,7 @@ impl Checkpointer {
         if !is_due {
             return Ok(());
         }
+        let engine = &mut *held.engine;
         // Recovery must find the place where the log continues, although no header names it.
         let room = engine.state.segments.layout().segment_size_bytes()
             - u64::from(engine.log().position().offset_bytes);
@@ -348,7 +351,7 @@ impl Checkpointer {
             is_held: checkpoints.frozen.is_some(),
         });
         self.accounts.map_stream().set_left(frozen_len_bytes);
-        drop(engine);
+        self.volume.end_hold(held);
         self.volume.writer().wake();
         Ok(())
     }

@@ -40,6 +40,7 @@ use crate::scrub::Scrub;
 use crate::snapshots::manage::VersionManager;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The log-structured logical disk.
 ///
@@ -130,6 +131,8 @@ pub struct Stats {
     pub user_record_bytes: u64,
     /// How long commits have waited for room, all together.
     pub stalled: Duration,
+    /// The longest time for which the engine's lock was held by each of [`LockHolder::ALL`].
+    pub longest_holds: [Duration; LockHolder::ALL.len()],
 }
 
 impl LogDisk {
@@ -212,6 +215,7 @@ impl LogDisk {
             user_page_bytes: engine.user_page_bytes(),
             user_record_bytes: engine.user_record_bytes(),
             stalled: self.room_maker.stalled(),
+            longest_holds: self.volume.holds().longest(),
         }
     }
 

@@ -64,3 +64,4 @@ pub use log::segments::{SegmentCounts, SegmentState};
 pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;
 pub use scrub::{Scrub, ScrubProgress};
+pub use volume::holds::LockHolder;

@@ -2,12 +2,14 @@
 //!
 //! Everything above works on the volume. This module says who may change it, and when nobody may.
 //!
+//! - [`holds`]: how long the engine's lock is held at most.
 //! - [`sparing`]: what happens to writes that the device refuses.
 //!
 //! Invariants:
 //! 2. (flush 2) A failed flush is never tried again and believed: the volume latches. Every later
 //!    change and flush fails with the first reason until the volume is opened again.
 
+pub(crate) mod holds;
 mod sparing;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +29,7 @@ use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
 use crate::map::budget;
 use crate::map::store::NodeStore;
+use crate::volume::holds::Holds;
 
 /// An open volume.
 pub(crate) struct Volume {
@@ -45,6 +48,7 @@ pub(crate) struct Volume {
     /// The memory of the dirty and superseded nodes when a commit last weighed the parts of the
     /// cache.
     weighed_bytes: AtomicU64,
+    holds: Holds,
 }
 
 /// A commit weighs the parts of the cache when what must stay in memory has changed by more than
@@ -75,6 +79,7 @@ impl Volume {
             failure: Mutex::new(None),
             next_list: AtomicU64::new(engine.state.next_list()),
             weighed_bytes: AtomicU64::new(0),
+            holds: Holds::default(),
             store,
             engine: BriefRwLock::new(engine),
         }
@@ -112,6 +117,11 @@ impl Volume {
     /// Locks the engine for changes.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Engine> {
         self.engine.write()
+    }
+
+    /// How long the engine's lock is held.
+    pub(crate) const fn holds(&self) -> &Holds {
+        &self.holds
     }
 
     pub(crate) fn device(&self) -> &dyn Device {

@@ -18,6 +18,7 @@
 
 use std::ops::ControlFlow;
 
+use dendro_base::Timestamp;
 use dendro_base::sync::RwLockWriteGuard;
 use dendro_disk::Result;
 use dendro_format::{Key, NodePtr, Value};
@@ -28,6 +29,7 @@ use crate::map::Nodes;
 use crate::map::store::PinnedNodes;
 use crate::state::slice::{SLICE_LEN, Slice};
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The number of nodes that one bounded step of a longer walk loads.
 const STEP_LOADS: usize = 64;
@@ -70,6 +72,13 @@ pub(crate) enum WalkPoint {
     Entries(Key),
     /// Before the nodes that this key belongs under.
     Nodes(Key),
+}
+
+/// The engine, locked for a change.
+pub(crate) struct Held<'v> {
+    pub(crate) engine: RwLockWriteGuard<'v, Engine>,
+    holder: LockHolder,
+    began: Timestamp,
 }
 
 /// The visitor of [`Volume::walk_step`].
@@ -131,8 +140,22 @@ impl Volume {
         self.walk(&mut (), |engine, (), nodes| look(engine, nodes).map(ControlFlow::Break))
     }
 
+    /// As [`Self::walk`], for a walk in slices of which each takes some time: the time is noted.
+    pub(crate) fn walk_slices<P: Copy + PartialEq, T>(
+        &self,
+        place: &mut P,
+        mut step: impl FnMut(&Engine, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
+    ) -> Result<T> {
+        self.walk(place, |engine, place, nodes| {
+            let began = engine.clock().now();
+            let stepped = step(engine, place, nodes);
+            self.holds().note(LockHolder::Walk, began, engine.clock().now());
+            stepped
+        })
+    }
+
     /// Calls `change` with the lock held until it misses no node. An attempt that misses one must
-    /// leave no trace ([`Engine::transact`]).
+    /// leave no trace ([`Engine::transact`]). `holder` says what the lock is held for.
     ///
     /// # Errors
     /// The error of reading a node or of `change`; [`Error::Failed`] when the disk accepts no
@@ -141,29 +164,33 @@ impl Volume {
     /// [`Error::Failed`]: dendro_disk::Error::Failed
     pub(crate) fn change<T>(
         &self,
+        holder: LockHolder,
         change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         let mut nodes = PinnedNodes::keeping(self.store());
-        let (changed, engine) = self.change_with(&mut nodes, change)?;
-        self.unlock(engine);
+        let (changed, held) = self.change_with(&mut nodes, holder, change)?;
+        self.end_hold(held);
         Ok(changed)
     }
 
     /// As [`Self::change`], with nodes that were loaded before. The lock is still held when this
-    /// returns.
+    /// returns, and [`Self::end_hold`] must follow.
     pub(crate) fn change_with<T>(
         &self,
         nodes: &mut PinnedNodes<'_>,
+        holder: LockHolder,
         mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'_, Engine>)> {
+    ) -> Result<(T, Held<'_>)> {
         loop {
             let mut engine = self.write();
+            let began = engine.clock().now();
             if let Some(error) = self.failure() {
                 return Err(error);
             }
             match change(&mut engine, nodes) {
-                Ok(changed) => return Ok((changed, engine)),
+                Ok(changed) => return Ok((changed, Held { engine, holder, began })),
                 Err(fault) => {
+                    self.holds().note(holder, began, engine.clock().now());
                     let pin = match &fault {
                         Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
                         _ => None,
@@ -174,6 +201,12 @@ impl Volume {
                 }
             }
         }
+    }
+
+    /// Unlocks the engine, and notes how long it was locked.
+    pub(crate) fn end_hold(&self, held: Held<'_>) {
+        self.holds().note(held.holder, held.began, held.engine.clock().now());
+        self.unlock(held.engine);
     }
 
     /// Loads the node that a change missed, so that the change can be tried again. The lock is not
@@ -197,9 +230,14 @@ impl Volume {
     ) -> Result<()> {
         let mut next = from;
         self.walk(&mut next, |engine, next, nodes| {
+            // Most walks have one slice, and are too short to be timed.
+            let began = (*next != from).then(|| engine.clock().now());
             let mut slice = Slice::from(*next);
             let walked = walk(engine, &mut slice, nodes);
             *next = slice.next;
+            if let Some(began) = began {
+                self.holds().note(LockHolder::Walk, began, engine.clock().now());
+            }
             walked?;
             Ok(if slice.is_done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })
@@ -208,7 +246,7 @@ impl Volume {
     /// Continues a walk over the map by a bounded number of nodes. Returns whether there is more.
     pub(crate) fn walk_step(&self, walk: &mut MapWalk, visit: &mut dyn Visit) -> Result<bool> {
         let mut loads_left = STEP_LOADS;
-        self.walk(walk, |engine, walk, nodes| {
+        self.walk_slices(walk, |engine, walk, nodes| {
             if loads_left == 0 {
                 return Ok(ControlFlow::Break(true));
             }
@@ -231,7 +269,10 @@ impl Volume {
         let nodes = PinnedNodes::cached(self.store());
         loop {
             let engine = self.read();
-            match engine.walk_slice(walk, visit, &nodes) {
+            let began = engine.clock().now();
+            let walked = engine.walk_slice(walk, visit, &nodes);
+            self.holds().note(LockHolder::Walk, began, engine.clock().now());
+            match walked {
                 Ok(is_done) => return Ok(!is_done),
                 Err(Fault::Miss(missed)) => {
                     // Whatever of the tree is not in memory is the same until the lock is released.

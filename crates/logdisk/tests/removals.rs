@@ -6,7 +6,7 @@ use dendro_base::{Clock, ManualClock};
 use dendro_check::{FindingKind, Options, verify};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{FormatOptions, LockHolder, LogDisk, OpenOptions, format};
 
 fn open(device: &Arc<dyn Device>) -> LogDisk {
     let options = OpenOptions { cache_size_bytes: 1 << 20, ..OpenOptions::default() };
@@ -114,6 +114,28 @@ fn the_remains_of_a_deleted_list_are_invisible_and_are_removed() {
     disk.shut_down().expect("the device works");
     drop(disk);
     assert_eq!(verify(&*device, &Options { data: true }).findings, []);
+}
+
+#[test]
+fn it_is_known_how_long_each_kind_of_work_held_the_lock() {
+    let (_, disk) = formatted(64 << 20);
+    // The clock goes on whenever it is read.
+    let held = |disk: &LogDisk, holder: LockHolder| {
+        let at = LockHolder::ALL.iter().position(|one| *one == holder).expect("it is one of them");
+        !disk.stats().longest_holds[at].is_zero()
+    };
+    let list = list_of(&disk, View::HEAD, 20_000);
+    assert!(!held(&disk, LockHolder::Removal) && !held(&disk, LockHolder::Versions));
+    disk.records(View::HEAD, list, 0, 20_000).expect("the device works");
+    assert!(held(&disk, LockHolder::Walk));
+    disk.snapshot(0, None).expect("there is room");
+    assert!(held(&disk, LockHolder::Versions));
+    disk.checkpoint().expect("the device works");
+    assert!(held(&disk, LockHolder::Checkpoint));
+    let other = list_of(&disk, View::HEAD, 1_000);
+    delete(&disk, View::HEAD, other);
+    assert!(disk.removal_step().expect("the device works"));
+    assert!(held(&disk, LockHolder::Removal));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::privileges::drop_privileges;
 use crate::state::{FsState, WriteGuard};
 use crate::types::{FallocateFlags, Ino, LongChange, MAX_FILE_SIZE_BYTES};
 
-/// The most that one unit allocates, punches or zeroes: 64 MiB.
+/// The most that one unit allocates, punches or zeroes: 32 MiB.
 const STEP_LEN: u64 = MAX_PAGES_FREED * PAGE;
 const _: () = assert!(STEP_LEN.is_multiple_of(PAGE));
 

@@ -13,8 +13,9 @@ use crate::no_space;
 use crate::state::{FsState, WriteGuard};
 use crate::types::Ino;
 
-/// The most pages that one unit frees: 64 MiB.
-pub(crate) const MAX_PAGES_FREED: u64 = 16_384;
+/// The most pages that one unit frees: 32 MiB. If a version keeps them, that is a millisecond of
+/// work, for which other clients wait.
+pub(crate) const MAX_PAGES_FREED: u64 = 8192;
 
 /// Frees what a truncation left behind the end of a file.
 pub(crate) fn finish_truncation(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {

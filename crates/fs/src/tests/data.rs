@@ -250,7 +250,7 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     assert_eq!(copied, Ok(3 << 20), "what is done is returned");
     assert_eq!(fixture.attr(to).size_bytes, 3 << 20);
 
-    let step = 64 << 20;
+    let step = 32 << 20;
     let leaves = patron(0);
     let hasty = LongChange { kill_priv: false, is_cancelled: &|| leaves(&asked) };
     let allocate = |ino, len, flags| fixture.fs.fallocate(ino, 0, len, flags, &hasty);

@@ -25,6 +25,7 @@ use crate::map::Nodes;
 use crate::space::reserve::Accounts;
 use crate::state::item::ItemKey;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 use crate::walk::{MapWalk, Visit};
 
 /// A page that a segment's records name.
@@ -133,7 +134,7 @@ pub(super) fn move_blocks(
         }
     }
     for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-        let bytes = volume.change(|engine, nodes| {
+        let bytes = volume.change(LockHolder::Cleaning, |engine, nodes| {
             engine.keep_segments(accounts.kept_from_survivors(engine).into());
             engine.relocate(chunk, None, nodes)
         })?;
@@ -180,7 +181,9 @@ pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result
 /// Marks those of the nodes dirty that the map still has at these places.
 pub(super) fn move_nodes(volume: &Volume, found: &[(NodePtr, u8, Key)]) -> Result<()> {
     for (place, level, first_key) in found {
-        volume.change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
+        volume.change(LockHolder::Cleaning, |engine, nodes| {
+            engine.rewrite_node(place, *level, first_key, nodes)
+        })?;
     }
     Ok(())
 }

@@ -28,6 +28,7 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::reclaim::prune::{CLIENTS_END, Pruner};
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The progress of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +119,7 @@ impl Collector {
     /// Notes that the collection is finished, unless a version was deleted during the walk
     /// (collection invariant 2).
     fn end_collection(&self, done: &Collection) -> Result<()> {
-        self.volume.change(|engine, nodes| {
+        self.volume.change(LockHolder::Removal, |engine, nodes| {
             self.volume.check_writable(engine)?;
             if engine.state.versions.deletions() != done.deletions {
                 return Ok(());

@@ -17,6 +17,7 @@ use crate::space::reserve::Accounts;
 use crate::space::reuse::Reuse;
 use crate::space::shortage::{Need, Shortage};
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The number of attempts in a row to make room that may gain nothing before a commit gives up. The
 /// nodes that a checkpoint writes can at first take all that cleaning frees.
@@ -119,6 +120,7 @@ impl RoomMaker {
     /// What `change` or `mend` returns.
     pub(super) fn with_room<T>(
         &self,
+        holder: LockHolder,
         need: Need,
         mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
         mut mend: impl FnMut(Shortage, &mut Tries) -> Result<()>,
@@ -127,7 +129,7 @@ impl RoomMaker {
         self.accounts.host().look();
         loop {
             let mut shortage = None;
-            let changed = self.volume.change(|engine, nodes| {
+            let changed = self.volume.change(holder, |engine, nodes| {
                 self.volume.check_writable(engine)?;
                 shortage = self.accounts.shortage(engine, need);
                 if shortage.is_some() {
@@ -164,7 +166,7 @@ impl RoomMaker {
         change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         let need = Need::reclaiming(log_bytes);
-        self.with_room(need, change, |shortage, tries| {
+        self.with_room(LockHolder::Removal, need, change, |shortage, tries| {
             let is_worth_it = self.try_to_mend(shortage, need, tries)?;
             if is_worth_it { Ok(()) } else { Err(shortage.error(need)) }
         })

@@ -13,6 +13,7 @@ use crate::reclaim::removal::Remover;
 use crate::space::reserve::Accounts;
 use crate::space::shortage::{Need, Shortage};
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// Frees space and makes room for what does not fit.
 pub(crate) struct Reclaimer {
@@ -98,7 +99,8 @@ impl Reclaimer {
         Ok(has_collected)
     }
 
-    /// Makes room for `need` and calls `change` as [`Volume::change`] does.
+    /// Makes room for `need` and calls `change`, which concerns versions, as [`Volume::change`]
+    /// does.
     ///
     /// # Errors
     /// What `change` returns, or as [`Self::mend_shortage`].
@@ -107,7 +109,8 @@ impl Reclaimer {
         need: Need,
         change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
-        self.room_maker
-            .with_room(need, change, |shortage, tries| self.mend_shortage(shortage, need, tries))
+        self.room_maker.with_room(LockHolder::Versions, need, change, |shortage, tries| {
+            self.mend_shortage(shortage, need, tries)
+        })
     }
 }

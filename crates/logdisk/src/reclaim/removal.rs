@@ -30,6 +30,7 @@ use crate::map::Nodes;
 use crate::reclaim::prune::Pruner;
 use crate::state::item::space_end;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The number of waiting lists above which a caller that deletes another one first takes some out.
 pub(crate) const MAX_WAITING: usize = 4096;
@@ -166,7 +167,7 @@ impl Remover {
     /// again more often than `times` since, the removal begins again instead.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
-        self.volume.change(|engine, nodes| {
+        self.volume.change(LockHolder::Removal, |engine, nodes| {
             self.volume.check_writable(engine)?;
             if engine.state.removals.times(list) != times {
                 return Ok(());

@@ -5,6 +5,7 @@ use dendro_format::{Addr, Head, Key};
 
 use crate::engine::Engine;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 impl Volume {
     /// Has the node written anew of which a copy is damaged. Returns whether another is sound.
@@ -47,11 +48,12 @@ impl Volume {
     }
 
     fn rewrite_node_of(&self, level: u8, key: &Key) -> bool {
-        let rewritten =
-            self.change(|engine, nodes| match engine.state.map.node_place(level, key, nodes)? {
+        let rewritten = self.change(LockHolder::Cleaning, |engine, nodes| {
+            match engine.state.map.node_place(level, key, nodes)? {
                 Some(place) => engine.rewrite_node(&place, level, key, nodes),
                 None => Ok(false),
-            });
+            }
+        });
         rewritten.unwrap_or(false)
     }
 }

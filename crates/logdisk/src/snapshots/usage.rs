@@ -318,7 +318,7 @@ pub(crate) fn freed_by(volume: &Volume, views: &[View]) -> Result<u64> {
 fn walk(volume: &Volume, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsage>> {
     let mut next = Key::MIN;
     loop {
-        let (items, end) = volume.look(|engine, nodes| {
+        let (items, end) = volume.walk_slices(&mut (), |engine, (), nodes| {
             let mut items: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
             let end = engine.end_of_step(&next, nodes)?;
             if let Some(end) = &end {
@@ -330,7 +330,7 @@ fn walk(volume: &Volume, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsag
                     }
                 })?;
             }
-            Ok((items, end))
+            Ok(ControlFlow::Break((items, end)))
         })?;
         for (chunk, of_list) in &items {
             viewpoints.add(chunk, of_list);
@@ -357,7 +357,7 @@ pub(crate) fn changed_lists(
     if max == 0 {
         return Ok(lists);
     }
-    volume.walk(&mut next, |engine, next, nodes| {
+    volume.walk_slices(&mut next, |engine, next, nodes| {
         let ancestries = (engine.state.versions.ancestry(a)?, engine.state.versions.ancestry(b)?);
         let common = ancestries.0.parts_after(&ancestries.1);
         let mut count = 0;

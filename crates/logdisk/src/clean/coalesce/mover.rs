@@ -12,6 +12,7 @@ use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::engine::Engine;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// The number of blocks that are read at once.
 const BATCH_LEN: usize = 64;
@@ -105,7 +106,7 @@ impl Mover {
         let blocks: Vec<_> =
             stretch.scattered.iter().copied().zip(bytes.chunks(PAGE_SIZE)).collect();
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved = self.volume.change(|engine, nodes| {
+            let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                 self.volume.check_writable(engine)?;
                 if !self.may_coalesce(engine, len_bytes - moved_bytes, 0) {
                     return Ok(None);

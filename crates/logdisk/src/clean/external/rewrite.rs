@@ -16,6 +16,7 @@ use crate::log::partial::page_record_bytes;
 use crate::log::segments::{Pin, SegmentState};
 use crate::map::Nodes;
 use crate::state::item::ItemKey;
+use crate::volume::holds::LockHolder;
 
 /// The number of blocks that are looked at or moved in one batch (external 3).
 const BATCH_LEN: usize = 64;
@@ -128,7 +129,7 @@ impl ExternalAccess {
         // The order makes neighbours in a file neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
         for (found, stored) in sound {
-            let moved_bytes = self.volume.change(|engine, nodes| {
+            let moved_bytes = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                 self.volume.check_writable(engine)?;
                 // Other threads may have written since the room for the whole batch was checked.
                 if !self.has_room(engine, 1) {
@@ -159,15 +160,16 @@ impl ExternalAccess {
             let Block { name: BlockName::Node { level, first_key }, addr } = batch[at] else {
                 continue;
             };
-            let (is_moved, is_over_memory_limit) = self.volume.change(|engine, nodes| {
-                self.volume.check_writable(engine)?;
-                let place = engine.state.map.node_place(level, &first_key, nodes)?;
-                let is_moved = match place.filter(|place| place.addr == addr) {
-                    Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
-                    None => false,
-                };
-                Ok((is_moved, self.volume.is_over_memory_limit(engine)))
-            })?;
+            let (is_moved, is_over_memory_limit) =
+                self.volume.change(LockHolder::Cleaning, |engine, nodes| {
+                    self.volume.check_writable(engine)?;
+                    let place = engine.state.map.node_place(level, &first_key, nodes)?;
+                    let is_moved = match place.filter(|place| place.addr == addr) {
+                        Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
+                        None => false,
+                    };
+                    Ok((is_moved, self.volume.is_over_memory_limit(engine)))
+                })?;
             if is_moved {
                 outcomes[at] = Rewritten::Moved;
             }
