@@ -365,7 +365,12 @@ fn a_volume_without_room_for_a_new_map_is_left_alone_and_a_longer_copy_is_rebuil
         // It is planned again: what was refused has not destroyed anything.
         let len_bytes = bytes.len() as u64 + extra_len_bytes;
         let longer = OverlayDevice::with_len(Arc::clone(&device), len_bytes);
-        let plan = Rebuild::plan(&*device, &mut |_, _| ()).expect("it can be planned");
+        let again = Rebuild::plan(&*device, &mut |_, _| ()).expect("it can be planned");
+        let told = |of: &RebuildReport| {
+            let parts = of.restored.iter().filter(|part| !part.is_complete).count();
+            (of.extent, parts, of.may_lack_nodes, of.restored_entry_count, of.lost_pages.len())
+        };
+        assert_eq!(told(again.report()), told(plan.report()));
         options.may_grow = false;
         assert!(matches!(plan.write(&longer, &options), Err(Error::NoFreeSegment)));
         options.may_grow = true;

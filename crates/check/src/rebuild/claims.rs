@@ -5,9 +5,9 @@
 //! date when the inner node was written. A leaf that no inner node names claims from its first key
 //! to its last.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dendro_format::{Entries, Key, NodePtr};
+use dendro_format::{Entries, Key, NodePtr, SegmentNo};
 
 use super::base::Gap;
 use super::sweep::{Sweep, SweptNode};
@@ -31,12 +31,14 @@ pub(super) const fn after(key: Key) -> Key {
 }
 
 /// Fills the gaps from nodes that are at most as new as `limit`, a checkpoint's number and position
-/// in the log. The claims are in the order of their keys.
+/// in the log. The claims are in the order of their keys. Segments with inner nodes that tell how
+/// new leaves are go into `needed`.
 pub(super) fn claim(
     volume: &Volume<'_>,
     sweep: &Sweep,
     gaps: &[Gap],
     limit: Option<(u64, u64)>,
+    needed: &mut BTreeSet<SegmentNo>,
 ) -> Vec<Claim> {
     let is_old_enough = |node: &SweptNode| {
         limit.is_none_or(|(seq, log_seq)| node.checkpoint_seq <= seq && node.log_seq <= log_seq)
@@ -51,6 +53,7 @@ pub(super) fn claim(
         by_place: pool.iter().map(|node| (node.place, *node)).collect(),
         unclaimed: gaps.iter().map(|gap| (gap.from, gap.to)).collect(),
         claims: Vec::new(),
+        needed,
     };
     for node in pool {
         if claiming.unclaimed.is_empty() {
@@ -67,6 +70,7 @@ struct Claiming<'v, 's> {
     by_place: HashMap<NodePtr, &'s SweptNode>,
     unclaimed: BTreeMap<Key, Key>,
     claims: Vec<Claim>,
+    needed: &'s mut BTreeSet<SegmentNo>,
 }
 
 impl Claiming<'_, '_> {
@@ -92,6 +96,7 @@ impl Claiming<'_, '_> {
         }
         let Ok(read) = self.volume.node(node.place) else { return };
         let Entries::Inner(children) = read.entries else { return };
+        let count_before = self.claims.len();
         for (at, (first, pointer)) in children.iter().enumerate() {
             let next = children.get(at + 1).map(|(key, _)| *key);
             let end = match (next, to) {
@@ -104,6 +109,9 @@ impl Claiming<'_, '_> {
             {
                 self.descend(child, from.max(*first), end, root);
             }
+        }
+        if self.claims.len() > count_before {
+            self.needed.insert(self.volume.layout().segment_of(node.place.addr));
         }
     }
 

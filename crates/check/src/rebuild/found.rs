@@ -162,6 +162,11 @@ impl Found {
         let of_checkpoints = sweep.checkpoints.iter().map(|of| of.checkpoint.seq);
         let of_nodes = sweep.nodes.iter().map(|node| node.checkpoint_seq);
         let newest = of_checkpoints.chain(of_nodes).chain(base.map(|of| of.seq)).max();
+        // Without a base the log continues far behind its end. The nodes do not say so: otherwise,
+        // if this rebuild is interrupted, the next one takes the log between for lost.
+        let of_sweep = || sweep.nodes.iter().map(|node| node.log_seq).max().unwrap_or(0);
+        let nodes_log_seq =
+            base.map_or_else(|| of_sweep().max(plan.history.end().0), |of| of.log_seq);
         let before = match base {
             Some(base) => base.clone(),
             None => {
@@ -203,6 +208,6 @@ impl Found {
             identity: (!self.hash_key_lost).then(|| Identity::of(&self.superblock)),
             ..before
         };
-        Ok(Facts { checkpoint, time })
+        Ok(Facts { checkpoint, nodes_log_seq, time })
     }
 }

@@ -51,12 +51,13 @@ impl Plan {
         volume: &Volume<'_>,
         sweep: &Sweep,
         base: Option<&Checkpoint>,
-        map: OldMap,
+        mut map: OldMap,
         has_versions: bool,
     ) -> Self {
         let limit = base.map(|of| (of.seq, of.log_seq));
         let history = History::new(sweep, base.map(|of| (of.log_seq, of.log_prev_crc32c)));
-        let claims = claim(volume, sweep, &map.gaps, limit);
+        let mut needed = std::mem::take(&mut map.segments);
+        let claims = claim(volume, sweep, &map.gaps, limit, &mut needed);
         let mut plan = Self {
             map,
             claims,
@@ -75,7 +76,6 @@ impl Plan {
             clean_count: 0,
         };
         let mut later = dendro_format::retired::out_of_use(&volume.superblock().retired);
-        let mut needed = std::mem::take(&mut plan.map.segments);
         if let Some(base) = base {
             later.extend([base.log.segment, base.next_segment]);
             plan.take_log_behind(volume, base, &mut later);

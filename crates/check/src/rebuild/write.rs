@@ -59,6 +59,8 @@ pub(super) struct MapWriter<'v> {
 pub(super) struct Facts {
     /// The checkpoint without its root, usage and place in the map stream.
     pub(super) checkpoint: Checkpoint,
+    /// The nodes have what the log has before this number.
+    pub(super) nodes_log_seq: u64,
     pub(super) time: Timestamp,
 }
 
@@ -99,7 +101,7 @@ impl<'v> MapWriter<'v> {
                 level: 0,
                 uuid: checkpoint.uuid,
                 checkpoint_seq: checkpoint.seq,
-                log_seq: checkpoint.log_seq,
+                log_seq: facts.nodes_log_seq,
             },
             free,
             nodes: Stream::new(volume, header(Head::Map, 0)).mirrored(is_mirrored),
