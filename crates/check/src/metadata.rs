@@ -20,7 +20,7 @@ use dendro_format::{
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::read::Volume;
+use crate::read::{FoundSuperblock, Volume};
 use blocks::Blocks;
 
 mod blocks;
@@ -172,26 +172,41 @@ impl MetadataCopy<'_> {
                 sound.map_or(Ok(()), |addr| self.target.put(addr.bytes(), &bytes))?;
             }
         }
-        for found in self.volume.superblocks().all() {
-            let is_current = found.superblock.seq == current.seq;
-            let superblock = Superblock {
-                // The copy is a sparse file.
-                compatible: found.superblock.compatible & !COMPATIBLE_ALLOCATED
-                    | COMPATIBLE_METADATA_COPY,
-                hash_key: [0; 16],
-                label: self.hide.hide_name(&found.superblock.label),
-                checkpoint_crc32c: match is_current {
-                    true => crc32c,
-                    false => found.superblock.checkpoint_crc32c,
-                },
-                ..found.superblock.clone()
-            };
-            self.target.put(found.offset, superblock.encode().as_slot())?;
+        // A power cut leaves a copy without a superblock, which is none, or one with the newest.
+        for is_current in [true, false] {
+            self.target.device.flush()?;
+            self.copy_superblocks(&current, is_current, crc32c)?;
         }
         self.target.device.flush()?;
         self.report.copied_bytes = self.target.copied_bytes;
         (self.report.page_count, self.report.bad_page_count) = self.blocks.counts();
         Ok(self.report)
+    }
+
+    /// Copies the superblocks that are the `current` one, or those that are not. The checkpoint
+    /// that it names now has this checksum.
+    fn copy_superblocks(
+        &mut self,
+        current: &Superblock,
+        are_current: bool,
+        crc32c: u32,
+    ) -> Result<()> {
+        for FoundSuperblock { superblock, offset } in self.volume.superblocks().all() {
+            if (superblock.seq == current.seq) != are_current {
+                continue;
+            }
+            let superblock = Superblock {
+                // The copy is a sparse file.
+                compatible: superblock.compatible & !COMPATIBLE_ALLOCATED
+                    | COMPATIBLE_METADATA_COPY,
+                hash_key: [0; 16],
+                label: self.hide.hide_name(&superblock.label),
+                checkpoint_crc32c: if are_current { crc32c } else { superblock.checkpoint_crc32c },
+                ..superblock.clone()
+            };
+            self.target.put(*offset, superblock.encode().as_slot())?;
+        }
+        Ok(())
     }
 
     /// Hides what a record says, whoever's it is.

@@ -9,13 +9,13 @@ use dendro_base::{Clock, ManualClock, Rng, Timestamp};
 use dendro_check::{
     Extent, Finding, FindingKind, Options, RebuildOptions, Report, Volume, rebuild, verify,
 };
-use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
+use dendro_device::sim::{Call, CrashStyle, EventKind, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_format::retired::Retired;
 use dendro_format::superblock::INCOMPATIBLE_RETIRED;
-use dendro_format::{Record, SegmentNo};
+use dendro_format::{Addr, Record, SegmentNo};
 use dendro_logdisk::external::{QuestionError, Released, SegmentStatus, SummaryCursor};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Part, Scrub, format};
 
@@ -548,4 +548,69 @@ fn a_volume_of_which_mirrors_alone_are_left_is_rebuilt() {
     let device = rebuilt(&damaged);
     let found = contents(&device);
     assert!(found == expected, "{:?}", found.diff(&expected));
+}
+
+#[test]
+fn a_torn_write_to_a_mirror_alone_costs_nothing() {
+    let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 3));
+    let device: Arc<dyn Device> = Arc::clone(&sim) as _;
+    make(&device);
+    let disk = open(&device).expect("it was formatted");
+    fill(&disk);
+    sim.start_recording();
+    let mut rng = Rng::new(9);
+    for _ in 0..3 {
+        (0..20).for_each(|_| put(&disk, Lid::FIRST, &mut rng));
+        disk.checkpoint().expect("the device works");
+    }
+    let recording = sim.take_recording().expect("one was begun");
+    let image = sim.to_bytes();
+    drop(disk);
+    let memory = MemoryDevice::from_bytes(&image);
+    let volume = Volume::open(&memory).expect("it is sound");
+    let checkpoint = volume.checkpoint().expect("it is sound");
+    let segment_of = |addr| volume.layout().segment_of(addr);
+    let mut mirrors = BTreeSet::new();
+    for node in volume.nodes(&checkpoint) {
+        let mirror = volume.mirror_of(node.expect("it is sound").place.addr);
+        mirrors.insert(segment_of(mirror.expect("there are two copies")));
+    }
+
+    let mut torn_count = 0;
+    for index in 0..recording.len() {
+        let EventKind::Write { offset, len_bytes } = recording.event(index) else { continue };
+        if !mirrors.contains(&segment_of(Addr::from_bytes(offset)))
+            || len_bytes <= SECTOR_BYTES as u64
+        {
+            continue;
+        }
+        torn_count += 1;
+        let whole = recording.image_at(index + 1, &mut rng, CrashStyle::Everything).to_bytes();
+        let expected = contents(&device_of(&whole));
+        for image in 0..8 {
+            let what = format!("event {index}, image {image}");
+            let torn = recording.image_at(index + 1, &mut rng, CrashStyle::LastTorn).to_bytes();
+            let report = verified(&MemoryDevice::from_bytes(&torn));
+            assert!(report.is_sound(), "{what}: {report}");
+            let memory = Arc::new(MemoryDevice::from_bytes(&torn));
+            let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+            assert!(contents(&device) == expected, "{what}");
+            // The volume goes on, and again has everything twice.
+            let disk = open(&device).expect("nothing is lost");
+            put(&disk, Lid::FIRST, &mut rng);
+            assert_eq!(scrub(&disk), 0, "{what}");
+            disk.shut_down().expect("the device works");
+            drop(disk);
+            let report = verified(&*device);
+            assert!(report.is_sound(), "{what}: {report}");
+            let expected = contents(&device);
+            let left = memory.to_bytes();
+            for places in <[_; 2]>::from(copies(&left)) {
+                let mut damaged = left.clone();
+                places.into_iter().for_each(|place| damaged[place].fill(0x5a));
+                assert!(contents(&device_of(&damaged)) == expected, "{what}");
+            }
+        }
+    }
+    assert!(torn_count >= 3, "{torn_count} writes to mirrors");
 }

@@ -8,7 +8,9 @@ use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::Device;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::ModelState;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_disk::{
+    Aru, Branch, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Snapshot, Versions, View,
+};
 use dendro_logdisk::external::{SegmentStatus, SummaryCursor};
 use dendro_logdisk::{
     CleanSettings, CoalesceSettings, FormatOptions, LogDisk, OpenOptions, Place, format,
@@ -341,4 +343,82 @@ fn a_deleted_list_that_cannot_be_read_does_not_block_other_removals() {
     while disk.background_step().expect("the device works") {}
     disk.checkpoint().expect("the device works");
     assert!(live_bytes() < 64 << 10, "{} bytes are left", live_bytes());
+}
+
+/// A volume whose table of versions takes several leaves, with a list that takes many.
+fn with_a_long_table() -> (Arc<SimDevice>, Lid) {
+    let device = Arc::new(SimDevice::new(32 * MIB, 1));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
+    let disk = open(&device);
+    let list = disk.allocate_list().expect("there is room");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    for index in 0..3000 {
+        aru.put_record(list, index, vec![1; 200]);
+    }
+    disk.commit(aru).expect("there is room");
+    for number in 0..300 {
+        disk.snapshot(0, Some(&format!("snapshot-{number:0180}"))).expect("there is room");
+    }
+    disk.branch_off(View::HEAD, "branch").expect("there is room");
+    disk.shut_down().expect("the device works");
+    (device, list)
+}
+
+fn table(disk: &LogDisk) -> (Vec<Branch>, Vec<Snapshot>) {
+    let table = disk.versions();
+    (table.branches().cloned().collect(), table.snapshots().cloned().collect())
+}
+
+#[test]
+fn a_change_of_versions_that_is_refused_half_way_leaves_the_table_as_it_was() {
+    type Change = fn(&LogDisk, View) -> Result<(), Error>;
+    let changes: [(&str, Change); 7] = [
+        ("snapshot", |disk, _| disk.snapshot(0, None).map(drop)),
+        ("named snapshot", |disk, _| disk.snapshot(1, Some("another")).map(drop)),
+        ("branch", |disk, snapshot| disk.branch_off(snapshot, "other").map(drop)),
+        ("name", |disk, snapshot| disk.rename(snapshot, "renamed")),
+        ("hold", |disk, snapshot| disk.hold(snapshot, true)),
+        ("deletion", |disk, snapshot| disk.delete(snapshot)),
+        ("promotion", |disk, _| disk.promote(1)),
+    ];
+    let (device, list) = with_a_long_table();
+    let before = table(&open(&device));
+    let snapshot = before.1[150].view();
+    let mut refused_kinds = 0;
+    for (name, change) in changes {
+        let mut refused_count = 0;
+        for nth in 1.. {
+            let disk = open_with_a_small_cache(&device);
+            // What the table was read from is no longer in memory.
+            for from in (0..3000).step_by(100) {
+                disk.records(View::HEAD, list, from, 100).expect("the device works");
+            }
+            device.inject(Fault::fail(Call::Read).nth(nth));
+            let answer = change(&disk, snapshot);
+            device.clear_faults();
+            match answer {
+                Ok(()) => {
+                    assert_ne!(table(&disk), before, "{name}, read {nth}");
+                    break;
+                }
+                Err(Error::Io(_)) => refused_count += 1,
+                Err(error) => panic!("{name}, read {nth}: {error}"),
+            }
+            assert_eq!(disk.read_only_reason(), None, "{name}, read {nth}");
+            assert_eq!(table(&disk), before, "{name}, read {nth}");
+            // It is durable as it was, together with what was done afterwards.
+            let mut aru = Aru::new(View::HEAD);
+            aru.put_record(list, 0, vec![nth as u8; 200]);
+            disk.commit(aru).expect("the device works");
+            disk.flush(CommitSeq::LATEST).expect("the device works");
+            drop(disk);
+            assert_eq!(table(&open(&device)), before, "{name}, read {nth}");
+        }
+        refused_kinds += usize::from(refused_count > 0);
+    }
+    // Some find all that they need in memory.
+    assert!(refused_kinds >= 4, "{refused_kinds} kinds of changes were refused");
 }
