@@ -15,7 +15,7 @@ use dendro_control::Facts;
 use dendro_disk::{LogicalDisk, Space, VersionTable, Versions};
 use dendro_fs::MemoryUse;
 use dendro_fuse::Timings;
-use dendro_logdisk::{LogDisk, Stats};
+use dendro_logdisk::{LockHolder, LogDisk, Stats};
 use exposition::{Exposition, label};
 use metric::{Metric, counter, gauge};
 use serde_json::Value;
@@ -73,6 +73,7 @@ fn all(disk: &LogDisk, context: &Context<'_>) -> Vec<Metric> {
     metrics.extend(health(disk, &stats, context));
     metrics.extend(cleaning(&stats, size));
     metrics.extend(segments(&stats));
+    metrics.extend(longest_holds(&stats));
     metrics.extend(state(&stats, &disk.space()));
     metrics.extend(memory_by_part(&stats, memory));
     metrics.extend(memory_in_all(disk.cache_size_bytes(), memory));
@@ -245,6 +246,24 @@ fn segments(stats: &Stats) -> Vec<Metric> {
     ]
     .into_iter()
     .map(|(name, labels, value)| Metric { labels, ..gauge(name, "dendro_segments", help, value) })
+    .collect()
+}
+
+/// How long the engine's lock was held at most, by what held it.
+fn longest_holds(stats: &Stats) -> Vec<Metric> {
+    let help = "The longest time for which one step of this work kept others from the volume.";
+    let held = LockHolder::ALL.into_iter().zip(stats.longest_holds);
+    held.map(|(holder, longest)| {
+        let (name, labels) = match holder {
+            LockHolder::Checkpoint => ("longest_hold_checkpoint_ns", "by=\"checkpoint\""),
+            LockHolder::Cleaning => ("longest_hold_cleaning_ns", "by=\"cleaning\""),
+            LockHolder::Removal => ("longest_hold_removal_ns", "by=\"removal\""),
+            LockHolder::Versions => ("longest_hold_versions_ns", "by=\"versions\""),
+            LockHolder::Walk => ("longest_hold_walk_ns", "by=\"walk\""),
+        };
+        let metric = gauge(name, "dendro_longest_hold_seconds", help, ns(longest));
+        Metric { labels, ..metric.nanoseconds() }
+    })
     .collect()
 }
 
