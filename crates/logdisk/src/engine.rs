@@ -9,6 +9,7 @@
 
 mod access;
 pub(crate) mod main_head;
+pub(crate) mod open_unit;
 mod placing;
 pub(crate) mod reuse_queue;
 mod reusing;
@@ -19,14 +20,14 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_disk::Error;
-use dendro_format::{Addr, Head, Key, PageRef, PartialHeader, SegmentNo};
+use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
 use crate::engine::main_head::MainHead;
 use crate::engine::reuse_queue::ReuseQueue;
 use crate::engine::streams::Streams;
 use crate::fault::Outcome;
-use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, RecordContext, header_of};
+use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::writer::{Closed, Writer};
 use crate::state::State;
 
@@ -67,15 +68,8 @@ pub(crate) struct Engine {
     clock: Arc<dyn Clock>,
     writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
-    /// The context of the unit that is being applied.
-    context: RecordContext,
     /// The number of clean segments that payload streams do not take: the reserves.
     kept_segments: usize,
-    /// The last segment that the policy was asked about (none for pages written first), and the
-    /// class that it named. Pages that follow each other mostly replace blocks of the same segment.
-    last_class: Option<(Option<SegmentNo>, Class)>,
-    /// Whether the unit that is being applied ends in a later partial segment than it began in.
-    spans: bool,
     written_bytes: u64,
     /// The bytes of pages and of records in the units that were applied.
     user_page_bytes: u64,
@@ -109,10 +103,7 @@ impl Engine {
             clock,
             writer,
             pool: Vec::new(),
-            context: RecordContext::start(1),
             kept_segments: 0,
-            last_class: None,
-            spans: false,
             written_bytes: 0,
             user_page_bytes: 0,
             user_record_bytes: 0,
@@ -141,55 +132,12 @@ impl Engine {
         (here + ahead * size).saturating_sub(u64::from(reserve_segments) * size)
     }
 
-    /// Finds a place for a unit that takes at most this much of the main log; returns whether it
-    /// takes more than one partial segment.
-    pub(crate) fn begin_unit(&mut self, pages: usize, record_bytes: usize) -> Outcome<bool> {
-        self.spans = false;
-        self.open_partial()?;
-        if !self.fits(pages, 0, record_bytes) {
-            self.close_partial();
-            self.open_partial()?;
-            if !self.fits(pages, 0, record_bytes) {
-                self.spans = true;
-                self.end_changes();
-            }
-        }
-        Ok(self.spans)
-    }
-
-    /// Ends a unit: what it has put into the open partial segment takes effect with that.
-    pub(crate) fn end_unit(&mut self) {
-        self.partial().complete();
-        self.spans = false;
-    }
-
     /// Makes everything that has been written so far unchangeable in place.
     pub(crate) fn end_changes(&mut self) {
         if let Some(open) = &mut self.log.open {
             open.forget_changeable();
         }
         self.streams.forget_changeable();
-    }
-
-    fn fits(&mut self, pages: usize, short_bytes: usize, record_bytes: usize) -> bool {
-        self.partial().fits(pages, short_bytes, record_bytes)
-    }
-
-    /// Continues in the next partial segment if this much does not fit into the open one.
-    pub(crate) fn make_room(
-        &mut self,
-        pages: usize,
-        short_bytes: usize,
-        record_bytes: usize,
-    ) -> Outcome<()> {
-        while !self.fits(pages, short_bytes, record_bytes) {
-            assert!(self.spans, "a unit that was found to fit fits (engine invariant 2)");
-            self.close_partial();
-            self.open_partial()?;
-        }
-        let context = self.context;
-        self.partial().set_context(context);
-        Ok(())
     }
 
     /// The page reference that [`Self::change_page`] would give the page at `own` with this
@@ -213,22 +161,6 @@ impl Engine {
             let named = changed.flatten().expect("the main log names what may be changed");
             main.update_record(named, block);
         }
-    }
-
-    /// The context of the unit that is being applied.
-    pub(crate) const fn context(&self) -> RecordContext {
-        self.context
-    }
-
-    /// Sets the context: what is written from now on replaces the block of an entry.
-    pub(crate) const fn set_context_of(&mut self, key: &Key) {
-        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
-    }
-
-    /// Sets the context: what is written from now on changes the head of `branch`.
-    pub(crate) const fn set_context(&mut self, branch: u32) {
-        self.context =
-            RecordContext { branch, epoch: self.state.versions.epoch(), is_moved: false };
     }
 
     pub(crate) fn partial(&mut self) -> &mut Partial {
@@ -311,9 +243,15 @@ impl Engine {
         open.chain(closed).chain(spare).sum::<usize>() as u64
     }
 
-    /// Closes the open partial segment, and queues it behind the blocks that it names (streams
-    /// invariant 1).
+    /// Closes the open partial segment, and notes the segments that are empty with that. No unit
+    /// may be open.
     pub(crate) fn close_partial(&mut self) {
+        self.seal_partial();
+        self.note_reclaimable();
+    }
+
+    /// Queues the open partial segment behind the blocks that it names (streams invariant 1).
+    fn seal_partial(&mut self) {
         let Some(partial) = self.log.open.take() else { return };
         if partial.is_empty() {
             self.log.open = Some(partial);
@@ -336,7 +274,6 @@ impl Engine {
         self.log.prev_crc32c = crc32c;
         self.replay_bytes += len_bytes as u64;
         self.hand_to_writer(closed);
-        self.note_reclaimable();
     }
 
     /// Queues the open partial segments of all payload streams, before the partial segment of the
@@ -376,10 +313,9 @@ impl Engine {
     }
 
     /// Notes the segments that the closed partial segments of the main log have emptied, if the
-    /// open one is empty. What a unit emptied that spans partial segments counts only when the unit
-    /// has ended.
+    /// open one is empty.
     pub(crate) fn note_reclaimable(&mut self) {
-        if !self.spans && self.log.open.as_ref().is_none_or(Partial::is_empty) {
+        if self.log.open.as_ref().is_none_or(Partial::is_empty) {
             let reclaimable = self.state.segments.take_reclaimable();
             self.reuse_queue.note_closed(self.log.seq - 1, reclaimable);
         }

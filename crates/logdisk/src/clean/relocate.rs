@@ -19,8 +19,9 @@ use smallvec::SmallVec;
 use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
 use crate::damage::Part;
 use crate::engine::Engine;
+use crate::engine::open_unit::OpenUnit;
 use crate::fault::Outcome;
-use crate::log::partial::{Content, page_record_bytes};
+use crate::log::partial::{Content, RecordContext, page_record_bytes};
 use crate::map::Nodes;
 use crate::space::reserve::Accounts;
 use crate::state::item::ItemKey;
@@ -330,13 +331,9 @@ impl Engine {
         nodes: &dyn Nodes,
     ) -> Outcome<(usize, u64)> {
         let key = blocks[0].0.key();
-        self.open_partial()?;
         let (pages, short_bytes) = Content::stored(blocks[0].1, 0).room();
-        if !self.partial().fits(pages, short_bytes, page_record_bytes(1)) {
-            self.close_partial();
-            self.open_partial()?;
-        }
-        self.set_context_of(&key);
+        let context = RecordContext::of_moved(&key);
+        let unit = self.begin_unit(context, pages, short_bytes, page_record_bytes(1))?;
         let moved = self.transact(nodes, |engine| {
             let Some(chunk) = engine.state.chunk_at(&key, nodes)? else {
                 return Ok((blocks.len(), 0));
@@ -352,7 +349,7 @@ impl Engine {
                         break;
                     }
                     let class = class.unwrap_or_else(|| engine.survivor_class(old.addr));
-                    let block = engine.place_again(key.list, *page_index, &content, class);
+                    let block = engine.place_again(&unit, (key.list, *page_index), &content, class);
                     placed.push((*page_index, block));
                     moved_bytes += u64::from(old.footprint_bytes());
                 }
@@ -366,19 +363,19 @@ impl Engine {
                 engine.state.move_blocks_of(&key, &moved, nodes)?;
             }
             for (page_index, block) in &placed {
-                engine.record_page(key.list, *page_index, block);
+                engine.record_page(&unit, key.list, *page_index, block);
             }
             Ok((count, moved_bytes))
         })?;
-        self.end_unit();
+        self.end_unit(unit);
         Ok(moved)
     }
 
     /// Places the stored content of a page once more.
     fn place_again(
         &mut self,
-        list: u64,
-        page_index: u64,
+        unit: &OpenUnit,
+        (list, page_index): (u64, u64),
         content: &Content<'_>,
         class: Class,
     ) -> PageRef {
@@ -386,7 +383,7 @@ impl Engine {
         let apart = if class == Class::MAIN {
             None
         } else {
-            self.place_apart(class, list, page_index, content)
+            self.place_apart(unit, class, (list, page_index), content)
         };
         apart.unwrap_or_else(|| self.partial().place(content))
     }

@@ -20,11 +20,12 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_UNIT_GROUPS, Op, VersionTable};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
-use dendro_format::{PageRef, Record};
+use dendro_format::{PageRef, Record, SegmentNo};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
 use crate::commit::unit::{Contents, WorstCase, chunks_in, names};
+use crate::engine::open_unit::OpenUnit;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
@@ -60,6 +61,7 @@ enum Placed {
 /// The state of applying one unit.
 struct Application<'e, 'a> {
     engine: &'e mut Engine,
+    unit: &'e OpenUnit,
     nodes: &'e dyn Nodes,
     contents: &'e Contents<'a>,
     branch: u32,
@@ -68,6 +70,9 @@ struct Application<'e, 'a> {
     is_apart: bool,
     /// Whether nothing was written in the current epoch before the unit.
     is_new_epoch: bool,
+    /// The last segment that the policy was asked about (none for pages written first), and the
+    /// class that it named. Pages that follow each other mostly replace blocks of the same segment.
+    last_class: Option<(Option<SegmentNo>, Class)>,
     /// The groups that the unit may still change (space 2).
     budget: ChunkBudget,
     /// Lists that are known to exist, and lists that the unit itself has deleted.
@@ -92,24 +97,24 @@ impl Engine {
         worst: WorstCase,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
-        let branch = aru.view().branch;
         if worst.begins_epoch() {
             self.change_versions(&VersionTable::end_epoch, nodes)?;
         }
-        self.set_context(branch);
+        let context = self.head_context(aru.view().branch);
         let is_apart = worst.pages > 0 && self.streams().are_used() && self.has_segments_for(worst);
-        let spans = self.begin_unit(if is_apart { 0 } else { worst.pages }, worst.record_bytes)?;
-        if spans {
+        let pages = if is_apart { 0 } else { worst.pages };
+        let unit = self.begin_unit(context, pages, 0, worst.record_bytes)?;
+        if unit.spans() {
             self.rehearse(|engine| {
-                let rehearsal = Logging::Rehearsal;
-                let mut application = Application::new(engine, nodes, contents, branch, rehearsal);
+                let mut application =
+                    Application::new(engine, &unit, nodes, contents, Logging::Rehearsal);
                 application.is_new_epoch = worst.begins_epoch();
                 application.change_state(aru.ops())
             })?;
         }
-        let logging = if spans { Logging::Along } else { Logging::AtEnd };
+        let logging = if unit.spans() { Logging::Along } else { Logging::AtEnd };
         let applied = self.transact(nodes, |engine| {
-            let mut application = Application::new(engine, nodes, contents, branch, logging);
+            let mut application = Application::new(engine, &unit, nodes, contents, logging);
             application.is_apart = is_apart;
             application.is_new_epoch = worst.begins_epoch();
             application.change_state(aru.ops())?;
@@ -117,11 +122,11 @@ impl Engine {
             Ok(())
         });
         match applied {
-            Err(fault) if spans => return Err(Fault::Unfinished(fault.into_error())),
+            Err(fault) if unit.spans() => return Err(Fault::Unfinished(fault.into_error())),
             outcome => outcome?,
         }
         self.count_unit(worst.user_page_bytes, worst.user_record_bytes);
-        self.end_unit();
+        self.end_unit(unit);
         if self.partial().used_bytes() >= PARTIAL_LEN_BYTES {
             self.close_partial();
         }
@@ -149,19 +154,21 @@ impl Engine {
 impl<'e, 'a> Application<'e, 'a> {
     fn new(
         engine: &'e mut Engine,
+        unit: &'e OpenUnit,
         nodes: &'e dyn Nodes,
         contents: &'e Contents<'a>,
-        branch: u32,
         logging: Logging,
     ) -> Self {
         Self {
             engine,
+            unit,
             nodes,
             contents,
-            branch,
+            branch: unit.context().branch,
             logging,
             is_apart: false,
             is_new_epoch: false,
+            last_class: None,
             budget: ChunkBudget::of_unit(),
             known: SmallVec::new(),
             deleted: SmallVec::new(),
@@ -254,7 +261,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 Op::PutRecord { value, .. } => PUT_RECORD_LEN_BYTES + value.len(),
                 _ => MAX_FIXED_LEN_BYTES,
             };
-            self.engine.make_room(0, 0, len)?;
+            self.engine.make_room(self.unit, 0, 0, len)?;
             self.enter_record(op);
         }
         self.record_count += usize::from(matches!(op, Op::PutRecord { .. }));
@@ -329,7 +336,7 @@ impl<'e, 'a> Application<'e, 'a> {
         let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
         for (number, slots) in chunks_of(first_page..first_page + pages.len() as u64) {
             let item = ItemKey::chunk(list, number);
-            self.engine.forget_class();
+            self.last_class = None;
             if slots.len() == 1 {
                 let slot = slots.start;
                 let state = &self.engine.state;
@@ -380,7 +387,7 @@ impl<'e, 'a> Application<'e, 'a> {
         match self.logging {
             Logging::Along => {
                 if matches!(placed, Placed::Zeros) {
-                    self.engine.make_room(0, 0, MAX_FIXED_LEN_BYTES)?;
+                    self.engine.make_room(self.unit, 0, 0, MAX_FIXED_LEN_BYTES)?;
                 }
                 self.enter_page(list, page_index, content, placed);
             }
@@ -400,27 +407,38 @@ impl<'e, 'a> Application<'e, 'a> {
         content: &Content<'_>,
         old: Option<PageRef>,
     ) -> Outcome<PageRef> {
+        let class = if self.is_apart { self.user_class(old) } else { Class::MAIN };
         let engine = &mut *self.engine;
-        let class = match self.is_apart.then(|| engine.user_class(old)) {
-            // The room in the main log was checked for the unit's records alone.
-            Some(Class::MAIN) => engine.streams().any_user_class(),
-            Some(class) => class,
-            None => Class::MAIN,
-        };
         let is_main = class == Class::MAIN;
         if self.logging == Logging::Along {
             let (pages, short_bytes) = if is_main { content.room() } else { (0, 0) };
-            engine.make_room(pages, short_bytes, page_record_bytes(1))?;
+            engine.make_room(self.unit, pages, short_bytes, page_record_bytes(1))?;
         }
         let block = if is_main {
             engine.partial().place(content)
         } else {
-            engine.place_apart(class, list, page_index, content).ok_or_else(|| {
+            engine.place_apart(self.unit, class, (list, page_index), content).ok_or_else(|| {
                 Error::Failed(format!("class {class} found no segment in which it can continue"))
             })?
         };
         engine.note_placed(&block);
         Ok(block)
+    }
+
+    /// The class of payload stream that the policy chooses for a page that replaces `old`.
+    fn user_class(&mut self, old: Option<PageRef>) -> Class {
+        let layout = self.engine.state.segments.layout();
+        let left = old.filter(|old| old.len_bytes > 0).map(|old| layout.segment_of(old.addr));
+        let class = match self.last_class {
+            Some((last, class)) if last == left => class,
+            _ => self.engine.user_class(left),
+        };
+        self.last_class = Some((left, class));
+        match class {
+            // The room in the main log was checked for the unit's records alone.
+            Class::MAIN => self.engine.streams().any_user_class(),
+            class => class,
+        }
     }
 
     /// Enters the unit's records, unless they were entered along with its changes.
@@ -429,8 +447,7 @@ impl<'e, 'a> Application<'e, 'a> {
             return;
         }
         (self.page_count, self.record_count) = (0, 0);
-        let context = self.engine.context();
-        self.engine.partial().set_context(context);
+        self.engine.partial().set_context(self.unit.context());
         for op in ops {
             match op {
                 Op::WritePages { list, first_page, data } => {
@@ -456,7 +473,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 let record = Record::ZeroPages { list, first_page: page_index, count: 1 };
                 engine.partial().push(&record);
             }
-            Placed::New(block) => engine.record_page(list, page_index, &block),
+            Placed::New(block) => engine.record_page(self.unit, list, page_index, &block),
             Placed::InPlace(block) => engine.change_page(&block, content),
         }
     }

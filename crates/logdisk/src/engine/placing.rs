@@ -1,9 +1,10 @@
 //! Which stream a block goes to, and placing it there.
 
 use dendro_base::sync::Arc;
-use dendro_format::{Addr, Head, PageRef};
+use dendro_format::{Addr, Head, PageRef, SegmentNo};
 use dendro_policy::{Class, Policy};
 
+use crate::engine::open_unit::OpenUnit;
 use crate::engine::streams::Streams;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, page_record_bytes};
@@ -25,23 +26,11 @@ impl Engine {
         }
     }
 
-    /// The class that the policy chooses for a page that a client writes over `old`.
-    pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
-        let segments = &self.state.segments;
-        let left = old.filter(|old| old.len_bytes > 0);
-        let left = left.map(|old| segments.layout().segment_of(old.addr));
-        if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
-            return class;
-        }
-        let segment = left.map(|left| segments.policy_view(left));
-        let class = self.streams.policy().user_class(segment.as_ref(), &self.state.present());
-        self.last_class = Some((left, class));
-        class
-    }
-
-    /// Has the policy asked again for the next page.
-    pub(crate) const fn forget_class(&mut self) {
-        self.last_class = None;
+    /// The class that the policy chooses for a page that a client writes over a block of the
+    /// segment `left`, or writes first.
+    pub(crate) fn user_class(&self, left: Option<SegmentNo>) -> Class {
+        let segment = left.map(|left| self.state.segments.policy_view(left));
+        self.streams.policy().user_class(segment.as_ref(), &self.state.present())
     }
 
     /// Notes that the unit that is being applied has placed a block.
@@ -80,9 +69,9 @@ impl Engine {
     /// block must go to the main log.
     pub(crate) fn place_apart(
         &mut self,
+        unit: &OpenUnit,
         class: Class,
-        list: u64,
-        page_index: u64,
+        (list, page_index): (u64, u64),
         content: &Content<'_>,
     ) -> Option<PageRef> {
         let number = self.streams.find(class)?;
@@ -95,15 +84,21 @@ impl Engine {
         let stream = &mut self.streams.all[number];
         let open = stream.open.as_mut()?;
         stream.mark.get_or_insert_with(|| open.mark());
-        open.set_context(self.context);
+        open.set_context(unit.context());
         Some(open.push_page(list, page_index, content))
     }
 
     /// Records in the main log that a page was written as `block`, which was placed there or in a
     /// stream.
-    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
+    pub(crate) fn record_page(
+        &mut self,
+        unit: &OpenUnit,
+        list: u64,
+        page_index: u64,
+        block: &PageRef,
+    ) {
         let main = self.log.open.as_mut().expect("a partial segment was opened");
-        main.set_context(self.context);
+        main.set_context(unit.context());
         let record_ref = main.record_page(list, page_index, block);
         if main.offset_of(block.addr).is_none() {
             self.streams.set_named(block, record_ref);

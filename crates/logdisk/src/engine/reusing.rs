@@ -47,12 +47,12 @@ impl Engine {
         if generations.is_empty() {
             return Ok(false);
         }
-        self.set_context(0);
-        self.begin_unit(0, VERSION_LEN_BYTES + generations.len() * REUSE_LEN_BYTES)?;
+        let record_bytes = VERSION_LEN_BYTES + generations.len() * REUSE_LEN_BYTES;
+        let unit = self.begin_unit(self.head_context(0), 0, 0, record_bytes)?;
         for generation in &generations {
             self.partial().push(&Record::Reuse { segment: generation.segment });
         }
-        self.end_unit();
+        self.end_unit(unit);
         self.reuse_queue.note_recorded(self.log.seq, generations);
         Ok(true)
     }

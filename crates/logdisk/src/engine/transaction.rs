@@ -50,8 +50,7 @@ impl Engine {
         outcome
     }
 
-    /// Puts or deletes records of one of the disk's own lists, as a unit of the epoch in which
-    /// [`Self::set_context`] was last called.
+    /// Puts or deletes records of one of the disk's own lists, as a unit.
     ///
     /// # Errors
     /// The reason why the records cannot be changed, or not now; nothing has changed then.
@@ -64,7 +63,7 @@ impl Engine {
         let len =
             |value: &Option<Vec<u8>>| PUT_RECORD_LEN_BYTES + value.as_ref().map_or(0, Vec::len);
         let record_bytes = changes.iter().map(|(_, value)| len(value)).sum::<usize>();
-        self.begin_unit(0, VERSION_LEN_BYTES + record_bytes)?;
+        let unit = self.begin_unit(self.head_context(0), 0, 0, VERSION_LEN_BYTES + record_bytes)?;
         self.transact(nodes, |engine| {
             changes.iter().try_for_each(|(index, value)| {
                 engine.state.put_system_record(list, *index, value.as_deref(), nodes)
@@ -77,13 +76,13 @@ impl Engine {
                     Some(value) => Record::PutRecord { list, index, value },
                     None => Record::DeleteRecord { list, index },
                 };
-                engine.make_room(0, 0, len(value)).map_err(Fault::unfinished)?;
+                engine.make_room(&unit, 0, 0, len(value)).map_err(Fault::unfinished)?;
                 engine.partial().push(&record);
             }
             Ok(())
         })?;
         self.commit_seq += 1;
-        self.end_unit();
+        self.end_unit(unit);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use dendro_format::record::{
     WRITE_BLOCK_LEN_BYTES, WRITE_RUN_LEN_BYTES,
 };
 use dendro_format::{
-    Addr, Head, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append,
+    Addr, Head, Key, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -35,6 +35,11 @@ impl RecordContext {
     /// The context of the first records of a partial segment that has no version record.
     pub(crate) const fn start(epoch: u64) -> Self {
         Self { branch: 0, epoch, is_moved: false }
+    }
+
+    /// The context of records that name where the cleaner moved blocks of the entry `key`.
+    pub(crate) const fn of_moved(key: &Key) -> Self {
+        Self { branch: key.branch, epoch: key.epoch, is_moved: true }
     }
 }
 

@@ -90,7 +90,6 @@ impl Engine {
             return Ok(result);
         }
         let epoch = self.state.versions.epoch();
-        self.set_context(0);
         self.apply_system_records(VERSIONS_LIST, plan.records(), nodes)?;
         self.state.versions.make(plan);
         if self.state.versions.epoch() != epoch {

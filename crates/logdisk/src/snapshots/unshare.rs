@@ -86,8 +86,8 @@ impl Engine {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         debug_assert!(page.len_bytes == 0 || checksum(stored) == page.crc32c);
-        self.set_context(branch);
-        self.begin_unit(1, page_record_bytes(1) + MAX_FIXED_LEN_BYTES)?;
+        let record_bytes = page_record_bytes(1) + MAX_FIXED_LEN_BYTES;
+        let unit = self.begin_unit(self.head_context(branch), 1, 0, record_bytes)?;
         self.transact(nodes, |engine| {
             let slots = 0..CHUNK_PAGES as u32;
             let mut edit = engine.state.edit_chunk_whole(branch, list, number, slots, nodes)?;
@@ -101,17 +101,16 @@ impl Engine {
             engine.state.replace(&mut edit, slot, block);
             engine.state.put_edit(&edit, nodes)?;
             let page_index = number * CHUNK_PAGES + u64::from(slot);
-            let context = engine.context();
-            engine.partial().set_context(context);
+            engine.partial().set_context(unit.context());
             if block.len_bytes == 0 {
                 let record = Record::ZeroPages { list, first_page: page_index, count: 1 };
                 engine.partial().push(&record);
             } else {
-                engine.record_page(list, page_index, &block);
+                engine.record_page(&unit, list, page_index, &block);
             }
             Ok(())
         })?;
-        self.end_unit();
+        self.end_unit(unit);
         Ok(())
     }
 }
