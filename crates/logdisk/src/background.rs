@@ -113,8 +113,13 @@ impl Background {
             || self.accounts.room_is_short(engine, 0)
             || self.accounts.reuse_is_wanted(engine)
         {
-            self.work.lock().is_due = true;
-            self.due.notify_all();
+            self.wake();
         }
+    }
+
+    /// Wakes the threads that do background work.
+    pub(crate) fn wake(&self) {
+        self.work.lock().is_due = true;
+        self.due.notify_all();
     }
 }

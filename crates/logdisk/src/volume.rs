@@ -51,6 +51,17 @@ pub(crate) struct Volume {
     holds: Holds,
 }
 
+/// What the memory of nodes that must stay in memory asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pressure {
+    /// Nothing.
+    None,
+    /// A checkpoint in the background, so that no commit comes to wait for it.
+    CheckpointIsDue,
+    /// Commits must wait until a checkpoint frees memory.
+    CommitsWait,
+}
+
 /// A commit weighs the parts of the cache when what must stay in memory has changed by more than
 /// this part of the cache.
 const WEIGHED_PART: u64 = 1024;
@@ -93,20 +104,22 @@ impl Volume {
         self.store.leave_room(others);
     }
 
-    /// Unlocks the engine after a commit. Returns whether commits must wait until a checkpoint
-    /// frees memory.
-    pub(crate) fn unlock_after_commit(&self, engine: RwLockWriteGuard<'_, Engine>) -> bool {
+    /// Unlocks the engine after a commit. Returns what the memory of the map's nodes asks for.
+    pub(crate) fn unlock_after_commit(&self, engine: RwLockWriteGuard<'_, Engine>) -> Pressure {
         let resident_bytes = engine.state.map.resident_bytes();
         let weighed_bytes = self.weighed_bytes.load(Ordering::Relaxed);
         if resident_bytes.abs_diff(weighed_bytes) <= self.store.cache_size_bytes() / WEIGHED_PART {
-            return false;
+            return Pressure::None;
         }
-        let is_over_memory_limit = self.is_over_memory_limit(&engine);
-        if !is_over_memory_limit {
+        let pressure = if self.is_over_memory_limit(&engine) {
+            Pressure::CommitsWait
+        } else {
             self.weighed_bytes.store(resident_bytes, Ordering::Relaxed);
-        }
+            let is_due = self.is_over_dirty_limit(&engine);
+            if is_due { Pressure::CheckpointIsDue } else { Pressure::None }
+        };
         self.unlock(engine);
-        is_over_memory_limit
+        pressure
     }
 
     /// Locks the engine for reading.

@@ -204,6 +204,45 @@ fn a_buffer_filled_by_commits_wakes_the_writer_thread() {
     });
 }
 
+/// Records far apart change many nodes of the map, and the log by little.
+#[test]
+fn threads_that_wait_for_work_are_woken_when_dirty_nodes_take_much_memory() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    new_disk(Arc::clone(&device)).shut_down().expect("the device works");
+    // Of the cache, three eighths are for dirty nodes.
+    let options = OpenOptions { cache_size_bytes: 2 << 20, ..OpenOptions::default() };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let disk = LogDisk::open(device, options, clock).expect("it was formatted just now");
+    let list = new_list(&disk);
+    let put = |index: u64| {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(list, index, vec![7; 100]);
+        disk.commit(aru).expect("there is room");
+    };
+    (0..20_000).for_each(put);
+    disk.checkpoint().expect("the device works");
+    let before = disk.stats();
+    std::thread::scope(|scope| {
+        // Work may have become due before the checkpoint.
+        disk.wait_for_background_work(Duration::from_millis(1));
+        let waiter = scope.spawn(|| disk.wait_for_background_work(Duration::from_secs(3600)));
+        std::thread::sleep(Duration::from_millis(50));
+        let mut index = 0;
+        while disk.stats().dirty_node_bytes <= 800 << 10 {
+            put(index);
+            index += 100;
+        }
+        let after = disk.stats();
+        let is_woken = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            waiter.is_finished()
+        });
+        disk.end_waiting();
+        assert_eq!(after.checkpoint_seq, before.checkpoint_seq, "no commit took a checkpoint");
+        assert!(is_woken, "the thread was not woken");
+    });
+}
+
 #[test]
 fn threads_that_wait_for_work_return_when_waiting_ends() {
     let disk = new_disk(Arc::new(MemoryDevice::new(DEVICE_BYTES)));

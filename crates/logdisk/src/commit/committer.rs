@@ -16,7 +16,7 @@ use crate::reclaim::removal::{MAX_WAITING, Remover};
 use crate::reclaim::throttle::Throttle;
 use crate::snapshots::unshare::unshare;
 use crate::space::reserve::Accounts;
-use crate::volume::Volume;
+use crate::volume::{Pressure, Volume};
 
 /// Commits units.
 pub(crate) struct Committer {
@@ -126,13 +126,18 @@ impl Committer {
             self.volume.note_lists_of(&engine);
             let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes);
             let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
-            let is_over_memory_limit = self.volume.unlock_after_commit(engine);
+            let pressure = self.volume.unlock_after_commit(engine);
             // The unit is committed, even if the work that follows fails.
             if waits_for_removal {
                 unless_put_off(self.remover.step().map(drop))?;
             }
-            if is_over_memory_limit {
-                unless_put_off(self.checkpointer.relieve_memory())?;
+            match pressure {
+                Pressure::None => {}
+                // The log may grow little while the map changes much.
+                Pressure::CheckpointIsDue => self.background.wake(),
+                Pressure::CommitsWait => {
+                    unless_put_off(self.checkpointer.relieve_memory())?;
+                }
             }
             if owed_bytes > 0 {
                 unless_put_off(self.throttle.assist_cleaning(owed_bytes))?;
