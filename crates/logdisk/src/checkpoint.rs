@@ -9,11 +9,12 @@
 //!    that the superblock never points to something that is not there (recovery 3).
 //! 4. The superblock is appended and flushed. Only now may anything that older checkpoints need be
 //!    given up (recovery 3).
-//! 5. *Settle*: the nodes that were written become clean, and segments that were empty at the
-//!    freeze become clean (segments 2). Segments that became empty since are still needed by this
-//!    checkpoint.
+//! 5. *Settle* ([`settling`]): the nodes that were written become clean, and segments that were
+//!    empty at the freeze become clean (segments 2). Segments that became empty since are still
+//!    needed by this checkpoint.
 
 mod mirroring;
+mod settling;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -42,7 +43,7 @@ use crate::log::mirrors::Mirrors;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{FrozenSegments, Generation, node_footprint_bytes};
 use crate::log::writer::Refusal;
-use crate::map::node::{Child, Node, Resident, SharedNode};
+use crate::map::node::{Child, Node, SharedNode};
 use crate::map::store::PinnedNodes;
 use crate::options::OpenOptions;
 use crate::space::reserve::Accounts;
@@ -304,10 +305,6 @@ impl Checkpointer {
         if let Some(segment) = checkpoints.head.segment {
             usage.insert(segment, segments.usage(segment));
         }
-        let mut order = Vec::new();
-        if let Some(root) = &root {
-            collect_dirty(root, &mut order);
-        }
         let placed = match &root {
             Some(Child::Clean(root)) => Some(root.place),
             _ => None,
@@ -341,6 +338,13 @@ impl Checkpointer {
             engine.log().next_segment().into_iter().for_each(|next| frozen.leave_out(next));
         }
         engine.note_frozen();
+        self.accounts.map_stream().set_left(frozen_len_bytes);
+        self.volume.end_hold(held);
+        // The live tree continues with copies, so this needs no lock.
+        let mut order = Vec::new();
+        if let Some(root) = &root {
+            collect_dirty(root, &mut order);
+        }
         checkpoints.job = Some(CheckpointJob {
             checkpoint,
             order,
@@ -350,8 +354,6 @@ impl Checkpointer {
             pending,
             is_held: checkpoints.frozen.is_some(),
         });
-        self.accounts.map_stream().set_left(frozen_len_bytes);
-        self.volume.end_hold(held);
         self.volume.writer().wake();
         Ok(())
     }
@@ -549,60 +551,6 @@ impl Checkpointer {
             usage_overrides: usage.into_iter().collect(),
             mirrors,
             ..job.checkpoint.clone()
-        }
-    }
-
-    fn settle(&self, job: CheckpointJob) {
-        let CheckpointJob { checkpoint, order, pending, is_held, .. } = job;
-        let reusable = {
-            let mut engine = self.volume.write();
-            for resident in &order {
-                let place = resident.written().expect("the checkpoint wrote it").place;
-                engine.state.segments.node_added(&place, checkpoint.log_clock);
-                if resident.is_superseded() {
-                    engine.state.segments.node_freed(&place, checkpoint.log_clock);
-                }
-            }
-            drop(order);
-            engine.state.map.settle(&mut |place, resident| {
-                let resident = match &resident.node {
-                    Node::Leaf(_) => resident,
-                    // The cached copy refers to its children by their places, so that each can be
-                    // evicted separately.
-                    node => Resident::new(Node::from_entries(node.level(), node.to_entries())),
-                };
-                self.volume.store().keep(place, resident);
-            });
-            self.accounts.map_stream().set_left(0);
-            engine.state.segments.note_settled();
-            self.volume.store().leave_room(engine.beside_clean_nodes());
-            let segments = &engine.state.segments;
-            // A segment that a thread still reads stays pending (segments 2), and so does one that
-            // a held state needs (segments 3); the next checkpoint finds it again. Others may have
-            // been filled again already.
-            let may_free = is_held || !segments.is_held();
-            let is_free = |generation: &Generation| {
-                may_free
-                    && segments.is_still_pending(*generation)
-                    && !segments.is_pinned(generation.segment)
-            };
-            let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
-            let reusable = free.collect::<Vec<_>>();
-            engine.withdraw_from_reuse(&reusable);
-            reusable
-        };
-        if self.discards {
-            let layout = self.volume.layout();
-            for segment in reusable.iter().flat_map(|of| [Some(*of), self.mirrors.of(*of)]) {
-                let Some(segment) = segment else { continue };
-                let offset = layout.segment_offset(segment);
-                // Discarding is a hint to the device. A failure changes nothing.
-                let _ = self.volume.device().discard(offset, layout.segment_size_bytes());
-            }
-        }
-        let mut engine = self.volume.write();
-        for segment in reusable {
-            engine.state.segments.set_clean(segment);
         }
     }
 

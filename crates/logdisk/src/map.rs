@@ -17,6 +17,7 @@ pub(crate) mod node;
 mod nodes;
 mod path_cache;
 mod remove;
+mod settling;
 mod split;
 pub(crate) mod store;
 #[cfg(test)]
@@ -516,49 +517,7 @@ impl Map {
 
     /// The root as it is now, for a checkpoint. From here on it is not changed (map invariant 2).
     pub(crate) fn freeze(&mut self) -> Option<(Child, u8)> {
-        (self.ledger.due, self.ledger.is_frozen) = (Weight::default(), true);
+        self.ledger.begin_checkpoint();
         self.root.clone().map(|root| (root, self.level))
-    }
-
-    /// Ends a checkpoint: every node that it wrote and that the live tree still uses becomes clean.
-    /// `keep` is called with each of them, for a cache.
-    pub(crate) fn settle(&mut self, keep: &mut dyn FnMut(NodePtr, SharedNode)) {
-        self.ledger.dirty =
-            self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
-        (self.ledger.due, self.ledger.is_frozen) = (self.ledger.dirty, false);
-        self.ledger.superseded_bytes = 0;
-    }
-}
-
-/// Makes the written nodes under `child` clean; returns what the dirty ones take.
-fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, SharedNode)) -> Weight {
-    let Child::Dirty(resident) = child else { return Weight::default() };
-    if let Some(written) = resident.written() {
-        keep_written(resident, keep);
-        *child = Child::Clean(written);
-        return Weight::default();
-    }
-    let node = &mut SharedNode::get_mut(resident).expect("no checkpoint retains it").node;
-    let mut weight = node.weight();
-    if let Node::Inner(inner) = node {
-        for (_, child) in &mut inner.entries {
-            weight += settle_child(child, keep);
-        }
-    }
-    weight
-}
-
-/// Calls `keep` with a node that was written and all written nodes below it. None of them has
-/// changed since, or this one would be dirty (map invariant 1).
-fn keep_written(resident: &SharedNode, keep: &mut dyn FnMut(NodePtr, SharedNode)) {
-    if let Node::Inner(inner) = &resident.node {
-        for (_, child) in &inner.entries {
-            if let Child::Dirty(below) = child {
-                keep_written(below, keep);
-            }
-        }
-    }
-    if let Some(written) = resident.written() {
-        keep(written.place, SharedNode::clone(resident));
     }
 }

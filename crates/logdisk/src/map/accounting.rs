@@ -42,6 +42,16 @@ impl Ledger {
         self.shrink(before);
     }
 
+    /// Notes that a checkpoint retains the tree as it is.
+    pub(super) fn begin_checkpoint(&mut self) {
+        (self.due, self.is_frozen) = (Weight::default(), true);
+    }
+
+    /// Notes that what the checkpoint wrote is clean: the rest is dirty.
+    pub(super) const fn end_checkpoint(&mut self) {
+        (self.dirty, self.is_frozen, self.superseded_bytes) = (self.due, false, 0);
+    }
+
     pub(super) fn drop_dirty(&mut self, resident: &SharedNode) {
         let weight = resident.node.weight();
         let is_shared = SharedNode::strong_count(resident) > 1;

@@ -1,0 +1,96 @@
+//! Settling: what a durable checkpoint wrote becomes clean.
+//!
+//! A client waits at most for a slice of the nodes, however many there are: each slice locks the
+//! engine for itself. What is expensive, such as giving up the memory of superseded nodes, is done
+//! without the lock.
+
+use dendro_format::{ChildPtr, Key};
+
+use super::{CheckpointJob, Checkpointer};
+use crate::log::segments::Generation;
+use crate::map::node::{Node, Resident, SharedNode};
+use crate::state::slice::SLICE_LEN;
+
+impl Checkpointer {
+    pub(super) fn settle(&self, job: CheckpointJob) {
+        let CheckpointJob { checkpoint, order, pending, is_held, .. } = job;
+        let log_clock = checkpoint.log_clock;
+        // A node that becomes clean is found in the cache.
+        order.iter().for_each(|resident| self.cache_written(resident));
+        for slice in order.chunks(SLICE_LEN) {
+            let segments = &mut self.volume.write().state.segments;
+            for resident in slice {
+                segments.node_added(&written(resident).place, log_clock);
+            }
+        }
+        let mut next = Some(Key::MIN);
+        while let Some(from) = next {
+            next = self.volume.write().state.map.settle(&from);
+        }
+        // No more of the nodes can be superseded: the live tree has none of them.
+        for slice in order.chunks(SLICE_LEN) {
+            let segments = &mut self.volume.write().state.segments;
+            for resident in slice.iter().filter(|resident| resident.is_superseded()) {
+                segments.node_freed(&written(resident).place, log_clock);
+            }
+        }
+        drop(order);
+        self.free_segments(pending, is_held);
+    }
+
+    /// Puts a node that was written and has not been superseded into the cache.
+    fn cache_written(&self, resident: &SharedNode) {
+        if resident.is_superseded() {
+            return;
+        }
+        let cached = match &resident.node {
+            Node::Leaf(_) => SharedNode::clone(resident),
+            // The cached copy refers to its children by their places, so that each can be evicted
+            // separately.
+            node => Resident::new(Node::from_entries(node.level(), node.to_entries())),
+        };
+        self.volume.store().keep(written(resident).place, cached);
+    }
+
+    /// Makes the segments clean that were empty at the freeze.
+    fn free_segments(&self, pending: Vec<Generation>, is_held: bool) {
+        let reusable = {
+            let mut engine = self.volume.write();
+            self.accounts.map_stream().set_left(0);
+            engine.state.segments.note_settled();
+            self.volume.store().leave_room(engine.beside_clean_nodes());
+            let segments = &engine.state.segments;
+            // A segment that a thread still reads stays pending (segments 2), and so does one that
+            // a held state needs (segments 3); the next checkpoint finds it again. Others may have
+            // been filled again already.
+            let may_free = is_held || !segments.is_held();
+            let is_free = |generation: &Generation| {
+                may_free
+                    && segments.is_still_pending(*generation)
+                    && !segments.is_pinned(generation.segment)
+            };
+            let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
+            let reusable = free.collect::<Vec<_>>();
+            engine.withdraw_from_reuse(&reusable);
+            reusable
+        };
+        if self.discards {
+            let layout = self.volume.layout();
+            for segment in reusable.iter().flat_map(|of| [Some(*of), self.mirrors.of(*of)]) {
+                let Some(segment) = segment else { continue };
+                let offset = layout.segment_offset(segment);
+                // Discarding is a hint to the device. A failure changes nothing.
+                let _ = self.volume.device().discard(offset, layout.segment_size_bytes());
+            }
+        }
+        let mut engine = self.volume.write();
+        for segment in reusable {
+            engine.state.segments.set_clean(segment);
+        }
+    }
+}
+
+/// Where the checkpoint wrote a node.
+fn written(resident: &SharedNode) -> ChildPtr {
+    resident.written().expect("the checkpoint wrote it")
+}
