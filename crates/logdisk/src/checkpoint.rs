@@ -43,7 +43,8 @@ use crate::log::mirrors::Mirrors;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{FrozenSegments, Generation, node_footprint_bytes};
 use crate::log::writer::Refusal;
-use crate::map::node::{Child, Node, SharedNode};
+use crate::map::node::{Child, SharedNode};
+use crate::map::settling::collect_dirty;
 use crate::map::store::PinnedNodes;
 use crate::options::OpenOptions;
 use crate::space::reserve::Accounts;
@@ -51,6 +52,10 @@ use crate::state::item::system_key;
 use crate::state::slice::SLICE_LEN;
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
+
+/// The number of usage records that are put under one hold of the lock: each takes a microsecond or
+/// two.
+const USAGE_SLICE_LEN: usize = 512;
 
 /// The place where the map stream continues.
 #[derive(Debug, Default)]
@@ -266,6 +271,7 @@ impl Checkpointer {
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
         let mut nodes = self.nodes_of_usage_records()?;
+        self.record_usage_ahead(&mut nodes)?;
         let holder = LockHolder::Checkpoint;
         let (is_due, mut held) = self.volume.change_with(&mut nodes, holder, |engine, nodes| {
             let is_unchanged = engine.log_bytes() == 0
@@ -277,7 +283,7 @@ impl Checkpointer {
                 return Ok(false);
             }
             engine.close_partial();
-            engine.transact(nodes, |engine| engine.state.record_usage(nodes))?;
+            engine.transact(nodes, |engine| engine.state.record_usage(usize::MAX, nodes))?;
             Ok(true)
         })?;
         if !is_due {
@@ -374,6 +380,20 @@ impl Checkpointer {
             Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(nodes)
+    }
+
+    /// Brings usage records up to date, a slice for each hold of the lock. What changes meanwhile
+    /// is left to the freeze, so that this is little.
+    fn record_usage_ahead(&self, nodes: &mut PinnedNodes<'_>) -> Result<()> {
+        let count = self.volume.read().state.segments.unrecorded().len();
+        for _ in 0..count / USAGE_SLICE_LEN {
+            let holder = LockHolder::Checkpoint;
+            let ((), held) = self.volume.change_with(nodes, holder, |engine, nodes| {
+                engine.transact(nodes, |engine| engine.state.record_usage(USAGE_SLICE_LEN, nodes))
+            })?;
+            self.volume.end_hold(held);
+        }
+        Ok(())
     }
 
     /// Writes one partial segment of nodes or, when all nodes are written, commits the checkpoint.
@@ -707,14 +727,3 @@ const fn len_bytes_of(checkpoint: &Checkpoint) -> usize {
 
 /// Bytes of the record that states a checkpoint's place.
 const CHECKPOINT_PLACE_LEN_BYTES: usize = 20;
-
-/// Lists the dirty nodes under `child`, children before parents.
-fn collect_dirty(child: &Child, order: &mut Vec<SharedNode>) {
-    let Child::Dirty(resident) = child else { return };
-    if let Node::Inner(inner) = &resident.node {
-        for (_, child) in &inner.entries {
-            collect_dirty(child, order);
-        }
-    }
-    order.push(SharedNode::clone(resident));
-}

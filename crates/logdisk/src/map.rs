@@ -17,7 +17,7 @@ pub(crate) mod node;
 mod nodes;
 mod path_cache;
 mod remove;
-mod settling;
+pub(crate) mod settling;
 mod split;
 pub(crate) mod store;
 #[cfg(test)]

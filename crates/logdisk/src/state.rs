@@ -198,10 +198,12 @@ impl State {
         }
     }
 
-    /// Updates the usage records in the map. The segments whose usage this changes in turn stay in
-    /// [`Segments::unrecorded`]; the checkpoint stores their usage as overrides.
-    pub(crate) fn record_usage(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
-        let mut numbers = self.segments.unrecorded().to_vec();
+    /// Updates up to `most` usage records in the map. The segments whose usage this changes in turn
+    /// stay in [`Segments::unrecorded`]; the checkpoint stores their usage as overrides.
+    pub(crate) fn record_usage(&mut self, most: usize, nodes: &dyn Nodes) -> Outcome<()> {
+        let unrecorded = self.segments.unrecorded();
+        let count = unrecorded.len().min(most);
+        let mut numbers = unrecorded[..count].to_vec();
         numbers.sort_unstable();
         for number in numbers {
             let usage = self.segments.usage(SegmentNo(number));
@@ -210,7 +212,7 @@ impl State {
             let value = (usage.live_bytes > 0).then_some(&record[..]);
             self.put_system_record(USAGE_LIST, index, value, nodes)?;
         }
-        self.segments.note_recorded();
+        self.segments.note_recorded(count);
         Ok(())
     }
 }

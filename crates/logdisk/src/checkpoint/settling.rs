@@ -25,7 +25,7 @@ impl Checkpointer {
         }
         let mut next = Some(Key::MIN);
         while let Some(from) = next {
-            next = self.volume.write().state.map.settle(&from);
+            next = self.volume.write().state.map.settle(&from, SLICE_LEN);
         }
         // No more of the nodes can be superseded: the live tree has none of them.
         for slice in order.chunks(SLICE_LEN) {

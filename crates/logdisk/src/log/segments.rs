@@ -633,13 +633,14 @@ impl Segments {
         self.pins.is_pinned(segment) || mirror.is_some_and(|mirror| self.pins.is_pinned(mirror))
     }
 
-    /// Notes that the usage records of all segments are up to date.
-    pub(crate) fn note_recorded(&mut self) {
-        for number in std::mem::take(&mut self.unrecorded) {
+    /// Notes that the usage records of the first `count` of [`Self::unrecorded`] are up to date.
+    pub(crate) fn note_recorded(&mut self, count: usize) {
+        for number in self.unrecorded.drain(..count) {
             self.table[number as usize].unmark(UNRECORDED);
         }
     }
 
+    /// The segments whose usage record in the map is out of date.
     pub(crate) fn unrecorded(&self) -> &[u32] {
         &self.unrecorded
     }

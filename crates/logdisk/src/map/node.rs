@@ -27,7 +27,7 @@ const _: () = assert!(FANOUT < MAX_CHILD_COUNT && MAX_CHILD_COUNT / 2 < FANOUT +
 /// The mean length of an entry's key on the device.
 const KEY_LEN_BYTES: usize = 14;
 /// The mean length of a child's key and place on the device.
-const CHILD_LEN_BYTES: usize = 40;
+const CHILD_LEN_BYTES: u64 = 40;
 /// The mean memory of an entry's place in a leaf, with its share of the leaf's empty places.
 const ENTRY_PLACE_BYTES: usize = size_of::<(Key, Value)>() * 9 / 8;
 /// The overhead of the allocator for each allocation; its sizes are multiples of the unit below.
@@ -269,10 +269,10 @@ impl Node {
         weight += match self {
             Self::Leaf(leaf) => leaf.weight,
             Self::Inner(inner) => {
-                let count = inner.entries.len();
+                let count = inner.entries.len() as u64;
                 Weight {
-                    memory_bytes: (count * size_of::<(Key, Child)>()) as u64,
-                    len_bytes: (count * CHILD_LEN_BYTES) as u64,
+                    memory_bytes: count * Weight::OF_CHILD.memory_bytes,
+                    len_bytes: count * Weight::OF_CHILD.len_bytes,
                 }
             }
         };
@@ -346,6 +346,10 @@ impl Weight {
             + CACHED_BYTES) as u64,
         len_bytes: (NODE_HEADER_LEN_BYTES + NODE_RECORD_LEN_BYTES + GRAIN_SIZE / 2) as u64,
     };
+
+    /// The size of a child's entry in its parent.
+    pub(crate) const OF_CHILD: Self =
+        Self { memory_bytes: size_of::<(Key, Child)>() as u64, len_bytes: CHILD_LEN_BYTES };
 
     pub(crate) fn of_entry(value: &Value) -> Self {
         let memory_bytes = ENTRY_PLACE_BYTES

@@ -101,6 +101,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
     if child.node.is_empty() {
         ledger.drop_dirty(child);
         let (first, _) = inner.entries.remove(at);
+        ledger.shrink(Weight::OF_CHILD);
         // Keys that belonged under the removed child now belong under its neighbour. The first
         // child must state that, or a merge of this node would hide these keys.
         if let (0, Some(next)) = (at, inner.entries.first_mut()) {
@@ -136,6 +137,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
             inner.entries[neighbour].1 = Child::Dirty(Resident::new(clean.node.clone()));
         }
         let (_, right) = inner.entries.remove(left + 1);
+        ledger.shrink(Weight::OF_CHILD);
         merge(&mut inner.entries[left].1, &right, ledger);
     }
 }
@@ -158,7 +160,8 @@ fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
     let (Child::Dirty(target), Child::Dirty(source)) = (&mut *left, right) else {
         unreachable!("both were made dirty")
     };
-    let added = source.node.weight();
+    let mut added = source.node.weight();
+    added -= Weight::OF_NODE;
     ledger.drop_dirty(source);
     match (ledger.unshare(target), &source.node) {
         (Node::Leaf(target), Node::Leaf(source)) => target.append(source),

@@ -1,17 +1,17 @@
-//! How the nodes that a checkpoint wrote become clean in the live tree, a slice at a time.
+//! What a checkpoint writes of the tree, and how that becomes clean in the live tree, a slice at a
+//! time.
 
 use dendro_format::Key;
 
 use super::Map;
 use crate::map::node::{Child, Node, SharedNode, Weight};
-use crate::state::slice::SLICE_LEN;
 
 impl Map {
     /// Makes the nodes clean that a durable checkpoint wrote and the live tree still uses: those
-    /// for keys from `from` on, as many as a slice holds. Returns the key where the next slice
-    /// begins, or nothing when the checkpoint is over. The tree may change between slices.
-    pub(crate) fn settle(&mut self, from: &Key) -> Option<Key> {
-        let mut left = SLICE_LEN;
+    /// for keys from `from` on, until `left` children of dirty nodes were looked at. Returns the
+    /// key where the next slice begins, or nothing when the checkpoint is over. The tree may change
+    /// between slices.
+    pub(crate) fn settle(&mut self, from: &Key, mut left: usize) -> Option<Key> {
         let next = self.root.as_mut().and_then(|root| settle_under(root, from, &mut left));
         if next.is_none() {
             debug_assert_eq!(self.root.as_ref().map_or(Weight::default(), dirty), self.ledger.due);
@@ -19,6 +19,17 @@ impl Map {
         }
         next
     }
+}
+
+/// Lists the dirty nodes under `child`, children before parents.
+pub(crate) fn collect_dirty(child: &Child, order: &mut Vec<SharedNode>) {
+    let Child::Dirty(resident) = child else { return };
+    if let Node::Inner(inner) = &resident.node {
+        for (_, child) in &inner.entries {
+            collect_dirty(child, order);
+        }
+    }
+    order.push(SharedNode::clone(resident));
 }
 
 /// Makes the written nodes under `child` clean. Returns a key where `left`, the number of children

@@ -37,6 +37,7 @@ pub(super) fn split_under(
                 return Ok(None);
             };
             inner.entries.insert(at + 1, right);
+            ledger.grow(Weight::OF_CHILD);
             if inner.entries.len() <= FANOUT {
                 return Ok(None);
             }

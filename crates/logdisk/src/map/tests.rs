@@ -1,12 +1,15 @@
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_base::Rng;
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Chunk, PageRef, Space};
+use dendro_format::{Addr, Chunk, PageRef, Space};
+use rustc_hash::FxHashMap;
 
 use super::*;
 use crate::fault::Fault;
-use crate::map::node::{LEAF_LEN_BYTES, SharedNode};
+use crate::map::node::{LEAF_LEN_BYTES, Resident, SharedNode};
+use crate::map::settling::collect_dirty;
 
 /// A source for trees that are completely in memory.
 struct NoNodes;
@@ -36,9 +39,13 @@ fn value(rng: &mut Rng) -> Value {
 }
 
 fn entries(map: &Map) -> Vec<(Key, Value)> {
+    entries_in(map, &NoNodes)
+}
+
+fn entries_in(map: &Map, nodes: &dyn Nodes) -> Vec<(Key, Value)> {
     let mut entries = Vec::new();
     let end = Key { list: u64::MAX, ..Key::MIN };
-    map.visit(&Key::MIN, &end, &NoNodes, &mut |key, value| {
+    map.visit(&Key::MIN, &end, nodes, &mut |key, value| {
         entries.push((*key, value.clone()));
         ControlFlow::Continue(())
     })
@@ -180,5 +187,129 @@ fn has_no_empty_leaf(child: &Child) -> bool {
             !inner.entries.is_empty()
                 && inner.entries.iter().all(|(_, child)| has_no_empty_leaf(child))
         }
+    }
+}
+
+/// Nodes that checkpoints have written, by their places.
+#[derive(Default)]
+struct Written(RefCell<FxHashMap<NodePtr, SharedNode>>);
+
+impl Nodes for Written {
+    fn node(&self, place: &NodePtr) -> Outcome<SharedNode> {
+        self.node_if_cached(place).ok_or(Fault::Miss(*place))
+    }
+
+    fn take(&self, place: &NodePtr) -> Outcome<SharedNode> {
+        self.0.borrow_mut().remove(place).ok_or(Fault::Miss(*place))
+    }
+
+    fn node_if_cached(&self, place: &NodePtr) -> Option<SharedNode> {
+        self.0.borrow().get(place).cloned()
+    }
+}
+
+impl Written {
+    /// Writes a node as a checkpoint does.
+    fn write(&self, resident: &SharedNode, number: u64) -> NodePtr {
+        let place = NodePtr { addr: Addr(number), len_bytes: 1, crc32c: 0 };
+        let entries = resident.node.to_entries();
+        resident.set_written(ChildPtr::of_unknown_age(place));
+        let stored = Resident::new(Node::from_entries(resident.node.level(), entries));
+        self.0.borrow_mut().insert(place, stored);
+        place
+    }
+
+    /// The clean nodes under `child`.
+    fn clean_under(&self, child: &Child, clean: &mut BTreeSet<u64>) {
+        let resident = match child {
+            Child::Dirty(resident) => {
+                assert!(resident.written().is_none(), "a written node is clean");
+                SharedNode::clone(resident)
+            }
+            Child::Clean(child) => {
+                assert!(clean.insert(child.place.addr.0), "a node has one parent");
+                self.node(&child.place).unwrap()
+            }
+        };
+        if let Node::Inner(inner) = &resident.node {
+            inner.entries.iter().for_each(|(_, child)| self.clean_under(child, clean));
+        }
+    }
+}
+
+/// A map that changes, and what it must be equal to.
+struct Changing {
+    rng: Rng,
+    map: Map,
+    model: BTreeMap<Key, Value>,
+    nodes: Written,
+    /// The written nodes that count as used.
+    used: BTreeSet<u64>,
+}
+
+impl Changing {
+    fn change(&mut self, most: u64) {
+        let (rng, map, nodes) = (&mut self.rng, &mut self.map, &self.nodes);
+        for _ in 0..rng.below(most) {
+            let key = record(rng.below(20), rng.below(300));
+            if rng.below(5) < 3 {
+                let value = value(rng);
+                map.put(key, value.clone(), nodes).unwrap();
+                self.model.insert(key, value);
+            } else {
+                assert_eq!(map.remove(&key, nodes).unwrap(), self.model.remove(&key));
+            }
+        }
+        for place in self.map.take_released() {
+            assert!(self.used.remove(&place.addr.0), "a clean node is released once");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_settled_in_slices_makes_clean_what_has_not_changed_meanwhile() {
+    for seed in 0..10 {
+        let mut changing = Changing {
+            rng: Rng::new(seed),
+            map: Map::default(),
+            model: BTreeMap::new(),
+            nodes: Written::default(),
+            used: BTreeSet::new(),
+        };
+        let (mut written_count, mut slices) = (0, 0);
+        for round in 0..60 {
+            changing.change(if round % 5 == 0 { 2000 } else { 40 });
+            let mut order = Vec::new();
+            if let Some((root, _)) = changing.map.freeze() {
+                changing.change(20);
+                collect_dirty(&root, &mut order);
+            }
+            for resident in &order {
+                written_count += 1;
+                let place = changing.nodes.write(resident, written_count);
+                changing.used.insert(place.addr.0);
+            }
+            changing.change(40);
+            let mut next = Some(Key::MIN);
+            while let Some(from) = next {
+                next = changing.map.settle(&from, 10);
+                slices += 1;
+                if next.is_some() {
+                    changing.change(20);
+                }
+            }
+            for resident in order.iter().filter(|resident| resident.is_superseded()) {
+                let place = resident.written().expect("it was written just now").place;
+                assert!(changing.used.remove(&place.addr.0), "a node is superseded once");
+            }
+            let mut clean = BTreeSet::new();
+            if let Some(root) = &changing.map.root {
+                changing.nodes.clean_under(root, &mut clean);
+            }
+            assert_eq!(clean, changing.used, "seed {seed}, round {round}");
+            let found = entries_in(&changing.map, &changing.nodes);
+            assert_eq!(found, listed(&changing.model), "seed {seed}, round {round}");
+        }
+        assert!(slices > 300, "{slices}");
     }
 }
