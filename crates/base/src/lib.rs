@@ -3,6 +3,7 @@
 //! - [`units`]: sizes that the whole system agrees on, and alignment arithmetic.
 //! - [`clock`]: time as a value that is passed in, so that a simulation controls it.
 //! - [`rng`]: seeded random numbers; nothing in the engine asks the operating system for one.
+//! - [`priority`]: the CPU priority of threads that work in the background.
 //! - [`sync`]: the locks. They are imported from here, so that a model checker can take their
 //!   place.
 //! - [`uuid`]: the identity of a volume.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod priority;
 pub mod rng;
 pub mod sync;
 pub mod units;

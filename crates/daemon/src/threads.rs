@@ -4,14 +4,20 @@ use std::io;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
+use dendro_base::priority;
 use dendro_base::sync::{Condvar, Mutex};
 
-/// Starts a thread that is waited for at the end of `scope`.
+/// Starts a thread that is waited for at the end of `scope`. Clients wait for what it does, unless
+/// it lowers its priority.
 pub(crate) fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() + Send + 'scope,
 ) -> io::Result<()> {
+    let work = move || {
+        priority::raise_thread();
+        work();
+    };
     thread::Builder::new().name(name.into()).spawn_scoped(scope, work).map(|_| ())
 }
 

@@ -19,9 +19,9 @@ mod settling;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex};
+use dendro_base::{Timestamp, priority};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
 use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition, MIRROR_LEN_BYTES};
@@ -270,6 +270,8 @@ impl Checkpointer {
     }
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
+        // Commits may wait until the checkpoint frees memory.
+        let _raised = priority::raise();
         let mut nodes = self.nodes_of_usage_records()?;
         self.record_usage_ahead(&mut nodes)?;
         let holder = LockHolder::Checkpoint;
@@ -402,6 +404,7 @@ impl Checkpointer {
     /// [`Error::NoSpace`] when there is no segment to continue in: the job is kept, and a later
     /// step continues it.
     fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
+        let _raised = priority::raise();
         // What found no room on the host is written first. Otherwise each attempt would write
         // another copy of what comes last.
         if self.accounts.waits_for_host() {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use dendro_base::priority;
 use dendro_logdisk::CLEANER_NICENESS;
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 
 use super::pace::{ERROR_REST, Failing, Quiet};
 use crate::state::Daemon;
@@ -18,9 +17,9 @@ const LONG_REST: Duration = Duration::from_secs(1);
 /// After so long without writes the daemon cleans in advance.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Lowers the priority of this thread. Cleaning goes on if that is refused.
+/// Lowers the priority of this thread, except while it holds what clients wait for.
 pub(super) fn lower_priority() {
-    let _ = setpriority_process(Some(gettid()), CLEANER_NICENESS);
+    priority::lower_thread(CLEANER_NICENESS);
 }
 
 impl Daemon<'_> {

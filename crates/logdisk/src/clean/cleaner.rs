@@ -37,10 +37,9 @@ use crate::volume::Volume;
 /// The nice value for a thread that only cleans.
 ///
 /// A client that waits for a read of the device also waits for the kernel's threads, and these wait
-/// for a thread that uses the CPU. So cleaning runs at a lower priority than other threads. A still
-/// higher nice value would be harmful: a commit may wait for a lock that a cleaning thread holds,
-/// and that thread must get the CPU to release it. When clean segments are few, commits do a part
-/// of the cleaning at their own priority.
+/// for a thread that uses the CPU. So cleaning runs at a lower priority than other threads, except
+/// while it holds the engine's lock or writes a checkpoint ([`dendro_base::priority`]). When clean
+/// segments are few, commits do a part of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 5;
 
 /// The number of blocks that one step moves.

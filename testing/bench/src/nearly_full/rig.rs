@@ -154,7 +154,7 @@ pub(super) fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
 
 /// As the daemon's threads that clean do.
 pub(super) fn give_way() {
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), CLEANER_NICENESS);
+    dendro_base::priority::lower_thread(CLEANER_NICENESS);
 }
 
 pub(super) fn fill(disk: &LogDisk, list: Lid, pages: u64, data: &[u8]) {
