@@ -29,7 +29,7 @@ use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
 use crate::map::budget;
 use crate::map::store::NodeStore;
-use crate::volume::holds::Holds;
+use crate::volume::holds::{Holds, LockHolder};
 
 /// An open volume.
 pub(crate) struct Volume {
@@ -135,6 +135,15 @@ impl Volume {
     /// How long the engine's lock is held.
     pub(crate) const fn holds(&self) -> &Holds {
         &self.holds
+    }
+
+    /// Does `work` with the lock held, and notes how long it was.
+    pub(crate) fn hold<T>(&self, holder: LockHolder, work: impl FnOnce(&mut Engine) -> T) -> T {
+        let mut engine = self.write();
+        let began = engine.clock().now();
+        let result = work(&mut engine);
+        self.holds().note(holder, began, engine.clock().now());
+        result
     }
 
     pub(crate) fn device(&self) -> &dyn Device {

@@ -7,9 +7,11 @@
 use dendro_format::{ChildPtr, Key};
 
 use super::{CheckpointJob, Checkpointer};
+use crate::engine::Engine;
 use crate::log::segments::Generation;
 use crate::map::node::{Node, Resident, SharedNode};
 use crate::state::slice::SLICE_LEN;
+use crate::volume::holds::LockHolder;
 
 impl Checkpointer {
     pub(super) fn settle(&self, job: CheckpointJob) {
@@ -18,21 +20,24 @@ impl Checkpointer {
         // A node that becomes clean is found in the cache.
         order.iter().for_each(|resident| self.cache_written(resident));
         for slice in order.chunks(SLICE_LEN) {
-            let segments = &mut self.volume.write().state.segments;
-            for resident in slice {
-                segments.node_added(&written(resident).place, log_clock);
-            }
+            self.volume.hold(LockHolder::Checkpoint, |engine| {
+                for resident in slice {
+                    engine.state.segments.node_added(&written(resident).place, log_clock);
+                }
+            });
         }
         let mut next = Some(Key::MIN);
         while let Some(from) = next {
-            next = self.volume.write().state.map.settle(&from, SLICE_LEN);
+            let settle = |engine: &mut Engine| engine.state.map.settle(&from, SLICE_LEN);
+            next = self.volume.hold(LockHolder::Checkpoint, settle);
         }
         // No more of the nodes can be superseded: the live tree has none of them.
         for slice in order.chunks(SLICE_LEN) {
-            let segments = &mut self.volume.write().state.segments;
-            for resident in slice.iter().filter(|resident| resident.is_superseded()) {
-                segments.node_freed(&written(resident).place, log_clock);
-            }
+            self.volume.hold(LockHolder::Checkpoint, |engine| {
+                for resident in slice.iter().filter(|resident| resident.is_superseded()) {
+                    engine.state.segments.node_freed(&written(resident).place, log_clock);
+                }
+            });
         }
         drop(order);
         self.free_segments(pending, is_held);

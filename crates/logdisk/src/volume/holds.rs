@@ -9,7 +9,7 @@ use dendro_base::sync::atomic::{AtomicU64, Ordering};
 /// What holds the engine's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockHolder {
-    /// The freeze of a checkpoint.
+    /// The freeze of a checkpoint, and slices in which it settles.
     Checkpoint,
     /// Moving blocks and nodes: cleaning, coalescing, and what a scrub mends.
     Cleaning,
