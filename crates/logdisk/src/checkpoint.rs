@@ -317,27 +317,12 @@ impl Checkpointer {
             Some(Child::Clean(root)) => Some(root.place),
             _ => None,
         };
+        let root_place = placed.zip(root_level);
+        let next_list = self.volume.next_list().max(engine.state.next_list());
         let checkpoint = Checkpoint {
-            uuid: engine.uuid(),
-            seq: checkpoints.seq + 1,
-            root: placed.zip(root_level),
-            log: engine.log().position(),
-            log_seq: engine.log().seq(),
-            log_prev_crc32c: engine.log().prev_crc32c(),
-            next_segment: engine.log().next_segment().unwrap_or(SegmentNo(0)),
-            map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
-            next_list: self.volume.next_list().max(engine.state.next_list()),
-            commit_seq: engine.commit_seq(),
-            epoch: engine.state.versions.epoch(),
-            live_bytes: segments.live_bytes(),
-            time: engine.clock().now(),
-            log_clock: engine.state.clock(),
-            short_count: segments.page_counts().short,
-            zero_count: segments.page_counts().zero,
-            counts_are_exact: segments.page_counts().are_exact,
-            identity: None,
-            usage_overrides: Vec::new(),
-            mirrors: Vec::new(),
+            next_list,
+            root: root_place,
+            ..frozen_checkpoint(engine, checkpoints.seq + 1)
         };
         let pending = engine.state.segments.freeze();
         if let Some(frozen) = &mut checkpoints.frozen {
@@ -718,6 +703,34 @@ pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
     match outcome {
         Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
         outcome => outcome.map(|()| true),
+    }
+}
+
+/// The checkpoint with number `seq` of the engine's state. What belongs to the map's nodes is
+/// missing.
+fn frozen_checkpoint(engine: &Engine, seq: u64) -> Checkpoint {
+    let segments = &engine.state.segments;
+    Checkpoint {
+        uuid: engine.uuid(),
+        seq,
+        root: None,
+        log: engine.log().position(),
+        log_seq: engine.log().seq(),
+        log_prev_crc32c: engine.log().prev_crc32c(),
+        next_segment: engine.log().next_segment().unwrap_or(SegmentNo(0)),
+        map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
+        next_list: engine.state.next_list(),
+        commit_seq: engine.commit_seq(),
+        epoch: engine.state.versions.epoch(),
+        live_bytes: segments.live_bytes(),
+        time: engine.clock().now(),
+        log_clock: engine.state.clock(),
+        short_count: segments.page_counts().short,
+        zero_count: segments.page_counts().zero,
+        counts_are_exact: segments.page_counts().are_exact,
+        identity: None,
+        usage_overrides: Vec::new(),
+        mirrors: Vec::new(),
     }
 }
 

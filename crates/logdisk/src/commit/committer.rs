@@ -131,14 +131,7 @@ impl Committer {
             if waits_for_removal {
                 unless_put_off(self.remover.step().map(drop))?;
             }
-            match pressure {
-                Pressure::None => {}
-                // The log may grow little while the map changes much.
-                Pressure::CheckpointIsDue => self.background.wake(),
-                Pressure::CommitsWait => {
-                    unless_put_off(self.checkpointer.relieve_memory())?;
-                }
-            }
+            self.relieve(pressure)?;
             if owed_bytes > 0 {
                 unless_put_off(self.throttle.assist_cleaning(owed_bytes))?;
             }
@@ -146,5 +139,18 @@ impl Committer {
         };
         self.volume.relieve_writer()?;
         Ok(seq)
+    }
+
+    /// Does what the memory of the map's nodes asks for after a commit.
+    fn relieve(&self, pressure: Pressure) -> Result<()> {
+        match pressure {
+            Pressure::None => Ok(()),
+            // The log may grow little while the map changes much.
+            Pressure::CheckpointIsDue => {
+                self.background.wake();
+                Ok(())
+            }
+            Pressure::CommitsWait => unless_put_off(self.checkpointer.relieve_memory()).map(drop),
+        }
     }
 }
