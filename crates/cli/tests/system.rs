@@ -271,7 +271,11 @@ fn a_damaged_file_fails_the_check_that_reads_contents() {
         assert!(tail.out.contains(part), "no {part} in {tail:?}");
     }
     // By all its names; and what the past alone has, by where it is there.
-    for part in ["a page's block is damaged", "in /dir/file and /other\n", "in @one/gone\n"] {
+    for part in [
+        "a page's block is damaged",
+        "in /dir/file and /other (@one, :main)\n",
+        "in @one/gone (@one)\n",
+    ] {
         assert!(read.out.contains(part), "no {part} in {read:?}");
     }
 }
