@@ -3,7 +3,8 @@
 //! A thread of low priority that is preempted while it holds a lock stops everybody who needs the
 //! lock, for as long as other programs keep the CPUs busy. So such a thread raises its priority
 //! before it takes the lock, and lowers it after it has released it (a priority ceiling: Sha,
-//! Rajkumar, Lehoczky 1990).
+//! Rajkumar, Lehoczky 1990). Both are system calls, so that this is for work of a millisecond, and
+//! not for each short hold.
 
 use std::cell::Cell;
 

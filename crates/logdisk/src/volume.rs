@@ -13,7 +13,7 @@ pub(crate) mod holds;
 mod sparing;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
-use dendro_base::sync::{Arc, BriefReadGuard, BriefRwLock, BriefWriteGuard, Mutex, MutexGuard};
+use dendro_base::sync::{Arc, BriefRwLock, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Result};
@@ -98,14 +98,14 @@ impl Volume {
 
     /// Unlocks the engine after a change, and has the cache of clean nodes leave room for the
     /// others.
-    pub(crate) fn unlock(&self, engine: BriefWriteGuard<'_, Engine>) {
+    pub(crate) fn unlock(&self, engine: RwLockWriteGuard<'_, Engine>) {
         let others = engine.beside_clean_nodes();
         drop(engine);
         self.store.leave_room(others);
     }
 
     /// Unlocks the engine after a commit. Returns what the memory of the map's nodes asks for.
-    pub(crate) fn unlock_after_commit(&self, engine: BriefWriteGuard<'_, Engine>) -> Pressure {
+    pub(crate) fn unlock_after_commit(&self, engine: RwLockWriteGuard<'_, Engine>) -> Pressure {
         let resident_bytes = engine.state.map.resident_bytes();
         let weighed_bytes = self.weighed_bytes.load(Ordering::Relaxed);
         if resident_bytes.abs_diff(weighed_bytes) <= self.store.cache_size_bytes() / WEIGHED_PART {
@@ -123,12 +123,12 @@ impl Volume {
     }
 
     /// Locks the engine for reading.
-    pub(crate) fn read(&self) -> BriefReadGuard<'_, Engine> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Engine> {
         self.engine.read()
     }
 
     /// Locks the engine for changes.
-    pub(crate) fn write(&self) -> BriefWriteGuard<'_, Engine> {
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Engine> {
         self.engine.write()
     }
 

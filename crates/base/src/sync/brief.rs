@@ -1,9 +1,6 @@
 //! A reader-writer lock for short critical sections.
 
-use std::ops::{Deref, DerefMut};
-
 use super::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use crate::priority::{self, Raised};
 
 /// How often a lock is examined before the thread waits for it, each time some tens of processor
 /// cycles later: for two or three microseconds in all.
@@ -17,53 +14,9 @@ const ATTEMPTS: u32 = 2;
 ///
 /// A thread that finds it locked spins for about that long before it waits. A [`RwLock`] soon
 /// yields the CPU to other threads instead, and a thread that gets the CPU may keep it for a
-/// thousand times as long. A thread of low priority has that of threads that serve clients while it
-/// holds the lock ([`priority`]).
+/// thousand times as long.
 #[derive(Debug, Default)]
 pub struct BriefRwLock<T>(RwLock<T>);
-
-/// The guard of a [`BriefRwLock`] that is locked for reading.
-#[derive(Debug)]
-#[must_use]
-pub struct BriefReadGuard<'a, T> {
-    // Dropped first.
-    guard: RwLockReadGuard<'a, T>,
-    _raised: Raised,
-}
-
-/// The guard of a [`BriefRwLock`] that is locked for writing.
-#[derive(Debug)]
-#[must_use]
-pub struct BriefWriteGuard<'a, T> {
-    // Dropped first.
-    guard: RwLockWriteGuard<'a, T>,
-    _raised: Raised,
-}
-
-impl<T> Deref for BriefReadGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> Deref for BriefWriteGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> DerefMut for BriefWriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.guard
-    }
-}
 
 impl<T> BriefRwLock<T> {
     /// A lock that is free.
@@ -72,23 +25,18 @@ impl<T> BriefRwLock<T> {
     }
 
     /// Waits until nobody writes.
-    pub fn read(&self) -> BriefReadGuard<'_, T> {
-        let _raised = priority::raise();
-        let guard = spin(|| self.0.is_locked_exclusive(), || self.0.try_read());
-        BriefReadGuard { guard: guard.unwrap_or_else(|| self.0.read()), _raised }
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        spin(|| self.0.is_locked_exclusive(), || self.0.try_read()).unwrap_or_else(|| self.0.read())
     }
 
     /// Waits until nobody reads or writes.
-    pub fn write(&self) -> BriefWriteGuard<'_, T> {
-        let _raised = priority::raise();
-        let guard = spin(|| self.0.is_locked(), || self.0.try_write());
-        BriefWriteGuard { guard: guard.unwrap_or_else(|| self.0.write()), _raised }
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        spin(|| self.0.is_locked(), || self.0.try_write()).unwrap_or_else(|| self.0.write())
     }
 
     /// Takes the lock for writing if it is free.
-    pub fn try_write(&self) -> Option<BriefWriteGuard<'_, T>> {
-        let _raised = priority::raise();
-        Some(BriefWriteGuard { guard: self.0.try_write()?, _raised })
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.0.try_write()
     }
 }
 
