@@ -1,22 +1,29 @@
-//! The CPU priority of threads that clients do not wait for, while they hold what clients wait for.
+//! The CPU priority of threads that clients do not wait for, while they do what clients wait for.
 //!
-//! A thread of low priority that is preempted while it holds a lock stops everybody who needs the
-//! lock, for as long as other programs keep the CPUs busy. So such a thread raises its priority
-//! before it takes the lock, and lowers it after it has released it (a priority ceiling: Sha,
-//! Rajkumar, Lehoczky 1990). Both are system calls, so that this is for work of a millisecond, and
-//! not for each short hold.
+//! A thread of low priority that is preempted while clients wait for it stops them for as long as
+//! other programs keep the CPUs busy. So such a thread raises its priority before work that clients
+//! may wait for, and lowers it afterwards (a priority ceiling: Sha, Rajkumar, Lehoczky 1990). Both
+//! are system calls, so that this is for work of a millisecond, and not for each short hold of a
+//! lock.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 use rustix::process::setpriority_process;
 
 /// The nice value of threads that clients wait for: nine times the weight of others.
 pub const SERVING_NICENESS: i32 = -10;
 
+/// What is known of a thread whose priority was lowered.
+#[derive(Clone, Copy)]
+struct Lowered {
+    niceness: i32,
+    /// How many [`Raised`] there are.
+    raised_count: u32,
+}
+
 thread_local! {
-    /// How often this thread has raised its priority; none if it was never lowered.
-    static RAISED: Cell<Option<u32>> = const { Cell::new(None) };
-    static LOWERED: Cell<i32> = const { Cell::new(0) };
+    static LOWERED: Cell<Option<Lowered>> = const { Cell::new(None) };
 }
 
 /// Gives this thread the priority of those that clients wait for. Returns false if it may not have
@@ -29,8 +36,7 @@ pub fn raise_thread() -> bool {
 /// raise it again keeps the priority that it has.
 pub fn lower_thread(niceness: i32) {
     if raise_thread() && set(niceness) {
-        LOWERED.set(niceness);
-        RAISED.set(Some(0));
+        LOWERED.set(Some(Lowered { niceness, raised_count: 0 }));
     }
 }
 
@@ -40,42 +46,29 @@ pub fn lower_thread(niceness: i32) {
 pub struct Raised {
     is_counted: bool,
     /// It counts for one thread.
-    _thread: std::marker::PhantomData<*const ()>,
+    _thread: PhantomData<*const ()>,
 }
 
 /// Raises the priority of this thread, if it was lowered, until what this returns is dropped.
-#[inline]
 pub fn raise() -> Raised {
-    let times = RAISED.get();
-    if let Some(times) = times {
-        count(times);
+    let lowered = LOWERED.get();
+    if let Some(Lowered { niceness, raised_count }) = lowered {
+        if raised_count == 0 {
+            raise_thread();
+        }
+        LOWERED.set(Some(Lowered { niceness, raised_count: raised_count + 1 }));
     }
-    Raised { is_counted: times.is_some(), _thread: std::marker::PhantomData }
-}
-
-#[cold]
-fn count(times: u32) {
-    if times == 0 {
-        raise_thread();
-    }
-    RAISED.set(Some(times + 1));
+    Raised { is_counted: lowered.is_some(), _thread: PhantomData }
 }
 
 impl Drop for Raised {
-    #[inline]
     fn drop(&mut self) {
-        if self.is_counted {
-            uncount();
+        let Some(lowered) = LOWERED.get().filter(|_| self.is_counted) else { return };
+        let raised_count = lowered.raised_count.saturating_sub(1);
+        LOWERED.set(Some(Lowered { raised_count, ..lowered }));
+        if raised_count == 0 {
+            set(lowered.niceness);
         }
-    }
-}
-
-#[cold]
-fn uncount() {
-    let times = RAISED.get().map_or(0, |times| times.saturating_sub(1));
-    RAISED.set(Some(times));
-    if times == 0 {
-        set(LOWERED.get());
     }
 }
 

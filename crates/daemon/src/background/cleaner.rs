@@ -17,7 +17,7 @@ const LONG_REST: Duration = Duration::from_secs(1);
 /// After so long without writes the daemon cleans in advance.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Lowers the priority of this thread, except while it holds what clients wait for.
+/// Lowers the priority of this thread, except while it does what clients wait for.
 pub(super) fn lower_priority() {
     priority::lower_thread(CLEANER_NICENESS);
 }

@@ -38,8 +38,8 @@ use crate::volume::Volume;
 ///
 /// A client that waits for a read of the device also waits for the kernel's threads, and these wait
 /// for a thread that uses the CPU. So cleaning runs at a lower priority than other threads, except
-/// while it takes a step of a checkpoint ([`dendro_base::priority`]). When clean
-/// segments are few, commits do a part of the cleaning at their own priority.
+/// while it takes a step of a checkpoint ([`dendro_base::priority`]). When clean segments are few,
+/// commits do a part of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 5;
 
 /// The number of blocks that one step moves.
