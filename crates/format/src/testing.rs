@@ -5,8 +5,10 @@
 //! - [`target`]: one function for each decoder, shared by `fuzz/` and by the tests, which must
 //!   return on every input.
 //! - [`mutate`]: damage to valid bytes.
+//! - [`tables`]: byte tables in documents, compared with the structures.
 
 pub mod sample;
+pub mod tables;
 pub mod target;
 
 use dendro_base::Rng;

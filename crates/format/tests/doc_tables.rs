@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dendro_format::testing::tables::{self, Fields};
 use dendro_format::{
     checkpoint, node, partial, record, removal, retired, superblock, usage, versions,
 };
@@ -19,78 +20,8 @@ const SOURCES: [&str; 9] = [
 ];
 const FORMAT_MD: &str = include_str!("../../../docs/FORMAT.md");
 
-/// A field: its name, where it starts, and its length.
-type Fields = Vec<(String, usize, usize)>;
-
-/// The structures are packed: they are unaligned and `repr(C)`.
-fn packed<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> Fields {
-    let mut offset = 0;
-    fields
-        .map(|(name, of_type)| {
-            let len = match of_type {
-                "u8" => 1,
-                "U16" => 2,
-                "U32" => 4,
-                "U64" | "I64" => 8,
-                "[u8; LABEL_LEN_BYTES]" => superblock::LABEL_LEN_BYTES,
-                array => array
-                    .strip_prefix("[u8; ")
-                    .and_then(|rest| rest.strip_suffix(']')?.parse().ok())
-                    .unwrap_or_else(|| panic!("a field of type {of_type}")),
-            };
-            offset += len;
-            (name.to_owned(), offset - len, len)
-        })
-        .collect()
-}
-
-fn split_fields(body: &str) -> Fields {
-    // The only commas inside a type would be in arrays, which have none.
-    let fields = body.split(',').map(str::trim).filter(|field| !field.is_empty());
-    packed(fields.map(|field| field.split_once(": ").expect("a name and a type")))
-}
-
-/// The structures of a source file, by name.
-fn structures(source: &str) -> BTreeMap<String, Fields> {
-    let mut found = BTreeMap::new();
-    for (at, _) in source.match_indices("pub struct ") {
-        let (name, rest) = source[at + 11..].split_once(' ').expect("a name");
-        if (name.ends_with("V1") || name.ends_with("V2"))
-            && let Some(body) = rest.strip_prefix("{")
-        {
-            let body = &body[..body.find('}').expect("an end")];
-            found.insert(name.to_owned(), split_fields(body));
-        }
-    }
-    for piece in source.split("raw! {").skip(1).filter(|piece| piece.contains("V1,")) {
-        let piece: String = piece
-            .lines()
-            .filter(|line| !line.trim().starts_with("///"))
-            .collect::<Vec<_>>()
-            .join(" ");
-        let (name, rest) = piece.trim().split_once(',').expect("a name");
-        let body = &rest[rest.find('{').expect("a body") + 1..rest.find('}').expect("an end")];
-        found.insert(name.to_owned(), split_fields(body));
-    }
-    found
-}
-
-/// The rows of the first byte table in `lines`.
-fn table<'a>(lines: impl Iterator<Item = &'a str>) -> Fields {
-    lines
-        .skip_while(|line| !line.starts_with("| offset | size |"))
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let number = |cell: &str| cell.parse().expect("a number");
-            (cells[3].trim_matches('`').to_owned(), number(cells[1]), number(cells[2]))
-        })
-        .collect()
-}
-
 fn all_structures() -> BTreeMap<String, Fields> {
-    SOURCES.iter().flat_map(|source| structures(source)).collect()
+    tables::all_structures(&SOURCES)
 }
 
 #[test]
@@ -124,32 +55,10 @@ fn every_structure_is_seen() {
 
 #[test]
 fn the_tables_in_the_code_say_what_the_structures_are() {
-    let mut tables = 0;
-    for source in SOURCES {
-        for (name, fields) in structures(source) {
-            let Some(at) = source.find(&format!("pub struct {name} {{")) else { continue };
-            let lines = source[..at].lines().rev();
-            let mut doc: Vec<&str> = lines
-                .take_while(|line| line.starts_with("///") || line.starts_with("#["))
-                .map(|line| line.trim_start_matches("/// "))
-                .collect();
-            doc.reverse();
-            assert_eq!(table(doc.into_iter()), fields, "{name}");
-            tables += 1;
-        }
-    }
-    assert_eq!(tables, 10);
+    assert_eq!(tables::check_code(&SOURCES), 10);
 }
 
 #[test]
 fn the_tables_in_the_document_say_what_the_structures_are() {
-    for (name, fields) in all_structures() {
-        let heading = format!(", `{name}` (");
-        let at = FORMAT_MD.find(&heading).unwrap_or_else(|| panic!("{name} is not described"));
-        let len: usize = fields.iter().map(|(_, _, len)| len).sum();
-        let rest = &FORMAT_MD[at + heading.len()..];
-        assert!(rest.starts_with(&format!("{len} bytes")), "the length of {name}");
-        let section = rest[1..].find("\n### ").map_or(rest, |end| &rest[..end]);
-        assert_eq!(table(section.lines()), fields, "{name}");
-    }
+    tables::check_document(&SOURCES, FORMAT_MD);
 }
