@@ -66,7 +66,7 @@ impl Background {
             return Ok(false);
         }
         if self.accounts.waits_for_host() {
-            self.volume.read().state.segments.end_hold();
+            self.volume.read().state().segments().end_hold();
             self.volume.write_queued()?;
             self.checkpointer.write_waiting_nodes()?;
         }
@@ -101,7 +101,7 @@ impl Background {
     /// Ends the hold on a state if it keeps segments that are needed.
     fn give_way(&self, engine: &Engine) {
         if self.accounts.needs_what_is_held(engine) {
-            engine.state.segments.end_hold();
+            engine.state().segments().end_hold();
         }
     }
 

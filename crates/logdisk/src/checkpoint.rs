@@ -146,7 +146,7 @@ impl Checkpointer {
         options: &OpenOptions,
         last: Checkpoints,
     ) -> Self {
-        let mirrors = volume.read().state.segments.mirrors().clone();
+        let mirrors = volume.read().state().segments().mirrors().clone();
         Self {
             volume,
             flusher,
@@ -278,14 +278,14 @@ impl Checkpointer {
         let (is_due, mut held) = self.volume.change_with(&mut nodes, holder, |engine, nodes| {
             let is_unchanged = engine.log_bytes() == 0
                 && engine.log().open().is_none_or(Partial::is_empty)
-                && engine.state.segments.unrecorded().is_empty()
-                && engine.state.map.dirty_bytes() == 0
-                && !engine.state.segments.has_pending();
+                && engine.state().segments().unrecorded().is_empty()
+                && engine.state().map().dirty_bytes() == 0
+                && !engine.state().segments().has_pending();
             if is_unchanged && !always {
                 return Ok(false);
             }
             engine.close_partial();
-            engine.transact(nodes, |engine| engine.state.record_usage(usize::MAX, nodes))?;
+            engine.transact(nodes, |engine| engine.state_mut().record_usage(usize::MAX, nodes))?;
             Ok(true)
         })?;
         if !is_due {
@@ -293,10 +293,12 @@ impl Checkpointer {
         }
         let engine = &mut *held.engine;
         // Recovery must find the place where the log continues, although no header names it.
-        let room = engine.state.segments.layout().segment_size_bytes()
+        let room = engine.state().segments().layout().segment_size_bytes()
             - u64::from(engine.log().position().offset_bytes);
         let must_go_on = room < MIN_CAPACITY_BYTES as u64;
-        if must_go_on && engine.log().next_segment().is_none() && !engine.state.segments.has_free(0)
+        if must_go_on
+            && engine.log().next_segment().is_none()
+            && !engine.state().segments().has_free(0)
         {
             let needed_bytes = MIN_CAPACITY_BYTES as u64;
             return Err(Error::NoSpace { needed_bytes, available_bytes: room });
@@ -304,9 +306,9 @@ impl Checkpointer {
         if must_go_on || engine.log().next_segment().is_none() {
             engine.open_partial().map_err(|fault| self.volume.latch(fault))?;
         }
-        let frozen_len_bytes = engine.state.map.dirty_len_bytes();
-        let (root, root_level) = engine.state.map.freeze().unzip();
-        let segments = &engine.state.segments;
+        let frozen_len_bytes = engine.state().map().dirty_len_bytes();
+        let (root, root_level) = engine.state_mut().freeze_map().unzip();
+        let segments = engine.state().segments();
         let mut usage: BTreeMap<_, _> = (segments.unrecorded().iter())
             .map(|&number| (SegmentNo(number), segments.usage(SegmentNo(number))))
             .collect();
@@ -318,15 +320,15 @@ impl Checkpointer {
             _ => None,
         };
         let root_place = placed.zip(root_level);
-        let next_list = self.volume.next_list().max(engine.state.next_list());
+        let next_list = self.volume.next_list().max(engine.state().next_list());
         let checkpoint = Checkpoint {
             next_list,
             root: root_place,
             ..frozen_checkpoint(engine, checkpoints.seq + 1)
         };
-        let pending = engine.state.segments.freeze();
+        let pending = engine.state_mut().segments_mut().freeze();
         if let Some(frozen) = &mut checkpoints.frozen {
-            *frozen = engine.state.segments.frozen();
+            *frozen = engine.state().segments().frozen();
             frozen.end_at(checkpoint.log);
             engine.log().next_segment().into_iter().for_each(|next| frozen.leave_out(next));
         }
@@ -355,12 +357,12 @@ impl Checkpointer {
     /// once, and the lock is held for a slice of the records at a time.
     fn nodes_of_usage_records(&self) -> Result<PinnedNodes<'_>> {
         let mut nodes = PinnedNodes::keeping(self.volume.store());
-        let numbers = self.volume.read().state.segments.unrecorded().to_vec();
+        let numbers = self.volume.read().state().segments().unrecorded().to_vec();
         self.volume.walk_with(&mut nodes, &mut 0, |engine, next, nodes| {
             let slice = &numbers[*next..numbers.len().min(*next + SLICE_LEN)];
             for number in slice {
                 let key = system_key(USAGE_LIST, u64::from(*number));
-                engine.state.map.look(&key, nodes, |_| ())?;
+                engine.state().map().look(&key, nodes, |_| ())?;
                 *next += 1;
             }
             let is_done = *next == numbers.len();
@@ -372,11 +374,13 @@ impl Checkpointer {
     /// Brings usage records up to date, a slice for each hold of the lock. What changes meanwhile
     /// is left to the freeze, so that this is little.
     fn record_usage_ahead(&self, nodes: &mut PinnedNodes<'_>) -> Result<()> {
-        let count = self.volume.read().state.segments.unrecorded().len();
+        let count = self.volume.read().state().segments().unrecorded().len();
         for _ in 0..count / USAGE_SLICE_LEN {
             let holder = LockHolder::Checkpoint;
             let ((), held) = self.volume.change_with(nodes, holder, |engine, nodes| {
-                engine.transact(nodes, |engine| engine.state.record_usage(USAGE_SLICE_LEN, nodes))
+                engine.transact(nodes, |engine| {
+                    engine.state_mut().record_usage(USAGE_SLICE_LEN, nodes)
+                })
             })?;
             self.volume.end_hold(held);
         }
@@ -545,7 +549,7 @@ impl Checkpointer {
         for (&segment, added) in &job.added {
             // The segment may have become empty since the freeze, and be filled again with nodes.
             // The log records how the blocks that the frozen map has there became dead.
-            let frozen_bytes = engine.state.segments.frozen_bytes_of(segment);
+            let frozen_bytes = engine.state().segments().frozen_bytes_of(segment);
             let before = usage.get(&segment).filter(|_| frozen_bytes > 0);
             let written_at = before.map_or(job.checkpoint.log_clock, |usage| usage.written_at);
             // Only a forged image can state more than fits into a segment.
@@ -577,13 +581,13 @@ impl Checkpointer {
         let segment = {
             let mut engine = self.volume.write();
             if let Some(full) = checkpoints.head.segment.take() {
-                engine.state.segments.close(full);
+                engine.state_mut().segments_mut().close(full);
             }
-            let segment = engine.state.segments.open(Head::Map, Class::MAIN);
+            let segment = engine.state_mut().segments_mut().open(Head::Map, Class::MAIN);
             let is_mirrored = self.accounts.metadata_copies() > 1;
             if let Some(segment) = segment.filter(|_| is_mirrored) {
                 let kept = self.accounts.kept_from_mirrors(&engine) as usize;
-                engine.state.segments.open_mirror(segment, kept);
+                engine.state_mut().segments_mut().open_mirror(segment, kept);
             }
             segment
         };
@@ -611,7 +615,7 @@ impl Checkpointer {
             .buf
             .take()
             .unwrap_or_else(|| AlignedBuf::zeroed(PARTIAL_LEN_BYTES.min(size as usize)));
-        let epoch = self.volume.read().state.versions.epoch();
+        let epoch = self.volume.read().state().versions().epoch();
         Partial::new(
             buf,
             capacity,
@@ -709,7 +713,7 @@ pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
 /// The checkpoint with number `seq` of the engine's state. What belongs to the map's nodes is
 /// missing.
 fn frozen_checkpoint(engine: &Engine, seq: u64) -> Checkpoint {
-    let segments = &engine.state.segments;
+    let segments = engine.state().segments();
     Checkpoint {
         uuid: engine.uuid(),
         seq,
@@ -719,12 +723,12 @@ fn frozen_checkpoint(engine: &Engine, seq: u64) -> Checkpoint {
         log_prev_crc32c: engine.log().prev_crc32c(),
         next_segment: engine.log().next_segment().unwrap_or(SegmentNo(0)),
         map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
-        next_list: engine.state.next_list(),
+        next_list: engine.state().next_list(),
         commit_seq: engine.commit_seq(),
-        epoch: engine.state.versions.epoch(),
+        epoch: engine.state().versions().epoch(),
         live_bytes: segments.live_bytes(),
         time: engine.clock().now(),
-        log_clock: engine.state.clock(),
+        log_clock: engine.state().clock(),
         short_count: segments.page_counts().short,
         zero_count: segments.page_counts().zero,
         counts_are_exact: segments.page_counts().are_exact,

@@ -146,7 +146,7 @@ impl LogDisk {
     pub fn unmirrored_bytes(&self) -> u64 {
         match self.volume.superblock().metadata_copies() {
             1 => 0,
-            _ => self.volume.read().state.segments.unmirrored_bytes(),
+            _ => self.volume.read().state().segments().unmirrored_bytes(),
         }
     }
 
@@ -197,13 +197,13 @@ impl LogDisk {
             checkpoint_time: self.checkpointer.time(),
             log_bytes: engine.log_bytes(),
             written_bytes: engine.written_bytes(),
-            dirty_node_bytes: engine.state.map.dirty_bytes(),
-            superseded_node_bytes: engine.state.map.superseded_bytes(),
+            dirty_node_bytes: engine.state().map().dirty_bytes(),
+            superseded_node_bytes: engine.state().map().superseded_bytes(),
             cached_node_bytes: self.volume.store().cached_bytes(),
             log_buffer_bytes: engine.buffer_bytes(),
-            segment_table_bytes: engine.state.segments.memory_bytes(),
-            live_bytes: engine.state.segments.live_bytes(),
-            segments: engine.state.segments.counts(),
+            segment_table_bytes: engine.state().segments().memory_bytes(),
+            live_bytes: engine.state().segments().live_bytes(),
+            segments: engine.state().segments().counts(),
             cleaned_segments,
             reused_segments: engine.reuse_queue().reused(),
             moved_bytes,
@@ -238,7 +238,7 @@ impl LogDisk {
     /// The number of segments that are not filled again because the device could not write them, or
     /// because they have parts of such segments.
     pub fn retired_segment_count(&self) -> u32 {
-        self.volume.read().state.segments.retired_count()
+        self.volume.read().state().segments().retired_count()
     }
 
     /// Whether a write found the host full and waits for room.
@@ -398,7 +398,7 @@ impl LogicalDisk for LogDisk {
                 return Ok(());
             }
             // Others may have the device soon.
-            engine.state.segments.end_hold();
+            engine.state().segments().end_hold();
             engine.close(Error::ReadOnly("the disk was shut down".into()));
         }
         if unless_put_off(self.checkpointer.take_last())? {

@@ -46,7 +46,7 @@ const POOL_STEP: usize = 8;
 const PAYLOAD_PER_REPLAYED: u64 = 4;
 
 pub(crate) struct Engine {
-    pub(crate) state: State,
+    state: State,
     log: MainHead,
     streams: Streams,
     reuse_queue: ReuseQueue,
@@ -110,6 +110,14 @@ impl Engine {
         }
     }
 
+    pub(crate) const fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) const fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
     /// The bytes of pages and of records in the units that were applied.
     pub(crate) const fn user_bytes(&self) -> u64 {
         self.user_page_bytes + self.user_record_bytes
@@ -117,17 +125,17 @@ impl Engine {
 
     /// The bytes that still fit into the main log's segment.
     pub(crate) fn log_room_bytes(&self) -> u64 {
-        let size = self.state.segments.layout().segment_size_bytes();
+        let size = self.state.segments().layout().segment_size_bytes();
         let used = self.log.open.as_ref().map_or(0, |open| open.used_bytes() as u64);
         size.saturating_sub(u64::from(self.log.offset_bytes) + used)
     }
 
     /// The bytes that the log can still take before it needs the reserved segments.
     pub(crate) fn room_bytes(&self, reserve_segments: u32) -> u64 {
-        let size = self.state.segments.layout().segment_size_bytes();
+        let size = self.state.segments().layout().segment_size_bytes();
         let here = self.log_room_bytes();
         let ahead = u64::from(
-            self.state.segments.clean_count() + u32::from(self.log.next_segment.is_some()),
+            self.state.segments().clean_count() + u32::from(self.log.next_segment.is_some()),
         );
         (here + ahead * size).saturating_sub(u64::from(reserve_segments) * size)
     }
@@ -172,11 +180,11 @@ impl Engine {
         if self.log.open.is_some() {
             return Ok(());
         }
-        let layout = self.state.segments.layout();
+        let layout = self.state.segments().layout();
         let size = layout.segment_size_bytes();
         // A segment that the device could not write is left early, if the log states already where
         // it continues.
-        let is_bad = self.state.segments.is_retired(self.log.segment)
+        let is_bad = self.state.segments().is_retired(self.log.segment)
             && self.log.offset_bytes > 0
             && self.log.next_segment.is_some();
         if is_bad || size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
@@ -186,12 +194,12 @@ impl Engine {
                 )
                 .into());
             };
-            self.state.segments.close(self.log.segment);
+            self.state.segments_mut().close(self.log.segment);
             self.log.segment = next;
             self.log.offset_bytes = 0;
         }
         if self.log.next_segment.is_none() {
-            self.log.next_segment = self.state.segments.open(Head::Main, Class::MAIN);
+            self.log.next_segment = self.state.segments_mut().open(Head::Main, Class::MAIN);
         }
         let capacity = (size - u64::from(self.log.offset_bytes))
             .min((PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES) as u64) as usize;
@@ -203,7 +211,7 @@ impl Engine {
             self.log.segment,
             layout.segment_offset(self.log.segment),
             self.log.offset_bytes,
-            self.state.versions.epoch(),
+            self.state.versions().epoch(),
         ));
         Ok(())
     }
@@ -211,7 +219,7 @@ impl Engine {
     pub(crate) fn take_buf(&mut self) -> AlignedBuf {
         // A buffer that was written just now is most likely still in the processor's cache.
         self.forget_written();
-        let size = self.state.segments.layout().segment_size_bytes() as usize;
+        let size = self.state.segments().layout().segment_size_bytes() as usize;
         let len = (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size);
         if self.pool.is_empty() && len >= PARTIAL_LEN_BYTES {
             self.pool = AlignedBuf::several(POOL_STEP, len);
@@ -316,19 +324,19 @@ impl Engine {
     /// open one is empty.
     pub(crate) fn note_reclaimable(&mut self) {
         if self.log.open.as_ref().is_none_or(Partial::is_empty) {
-            let reclaimable = self.state.segments.take_reclaimable();
+            let reclaimable = self.state.segments_mut().take_reclaimable();
             self.reuse_queue.note_closed(self.log.seq - 1, reclaimable);
         }
     }
 
     /// About how many segments can become clean without a checkpoint.
     pub(crate) fn reusable_count(&self) -> u32 {
-        (self.state.segments.reclaimable_count() + self.reuse_queue.len()) as u32
+        (self.state.segments().reclaimable_count() + self.reuse_queue.len()) as u32
     }
 
     /// Removes segments from the reuse queue that a checkpoint makes clean.
     pub(crate) fn withdraw_from_reuse(&mut self, segments: &[SegmentNo]) {
-        self.state.segments.forget_reclaimable(segments);
+        self.state.segments_mut().forget_reclaimable(segments);
         self.reuse_queue.withdraw(segments);
     }
 

@@ -46,7 +46,9 @@ impl FrozenVolume {
             segments,
             superblocks,
         };
-        let Some(hold) = volume.write().state.segments.begin_hold() else { return Ok(None) };
+        let Some(hold) = volume.write().state_mut().segments_mut().begin_hold() else {
+            return Ok(None);
+        };
         if !volume.is_writable() {
             return Ok(Some(frozen(hold, FrozenSegments::default(), None)));
         }

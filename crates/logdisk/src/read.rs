@@ -44,7 +44,7 @@ impl Reader {
         mut look: impl FnMut(&Engine, Ancestry<'_>, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         self.volume.look(|engine, nodes| {
-            let ancestry = engine.state.versions.ancestry(view)?;
+            let ancestry = engine.state().versions().ancestry(view)?;
             look(engine, ancestry, nodes)
         })
     }
@@ -54,7 +54,7 @@ impl Reader {
             if list >= Lid::CLIENT_END {
                 return Ok(None);
             }
-            engine.state.list_hints(ancestry, list.0, nodes)
+            engine.state().list_hints(ancestry, list.0, nodes)
         })
     }
 
@@ -68,12 +68,12 @@ impl Reader {
                 let mut found = None;
                 let start = Key::first(next, Space::List, 0);
                 let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
-                engine.state.map.visit(&start, &end, nodes, &mut |key, _| {
+                engine.state().map().visit(&start, &end, nodes, &mut |key, _| {
                     found = Some(key.list);
                     ControlFlow::Break(())
                 })?;
                 let Some(list) = found else { return Ok(None) };
-                Ok(Some((list, engine.state.has_list(ancestry, list, nodes)?)))
+                Ok(Some((list, engine.state().has_list(ancestry, list, nodes)?)))
             })?;
             let Some((list, exists)) = found else { break };
             if exists {
@@ -91,19 +91,19 @@ impl Reader {
                 return Ok(None);
             }
             let item = ItemKey::record(list.0, index);
-            let may_be_left = engine.state.removals.contains(list.0);
-            if let Some(key) = engine.state.sole_key(ancestry, item).filter(|_| !may_be_left) {
-                return engine.state.map.look(&key, nodes, |value| match value {
+            let may_be_left = engine.state().removals().contains(list.0);
+            if let Some(key) = engine.state().sole_key(ancestry, item).filter(|_| !may_be_left) {
+                return engine.state().map().look(&key, nodes, |value| match value {
                     Some(Value::Record(bytes)) => Some(Record::clone(bytes)),
                     _ => None,
                 });
             }
-            let newest = engine.state.newest(ancestry, item, nodes)?;
+            let newest = engine.state().newest(ancestry, item, nodes)?;
             let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
             // What the head wrote in this epoch disappears with its list.
-            let own = (ancestry.nearest().branch, engine.state.versions.epoch());
+            let own = (ancestry.nearest().branch, engine.state().versions().epoch());
             let is_own = own == (key.branch, key.epoch) && !may_be_left;
-            let is_there = is_own || engine.state.may_have(ancestry, list.0, nodes)?;
+            let is_there = is_own || engine.state().may_have(ancestry, list.0, nodes)?;
             Ok(is_there.then_some(bytes))
         })
     }
@@ -120,11 +120,11 @@ impl Reader {
             return Ok(records);
         }
         self.volume.look_in_slices(from, |engine, slice, nodes| {
-            let ancestry = engine.state.versions.ancestry(view)?;
-            if !engine.state.may_have(ancestry, list.0, nodes)? {
+            let ancestry = engine.state().versions().ancestry(view)?;
+            if !engine.state().may_have(ancestry, list.0, nodes)? {
                 return Ok(());
             }
-            engine.state.visit_records(ancestry, list.0, slice, nodes, &mut |index, bytes| {
+            engine.state().visit_records(ancestry, list.0, slice, nodes, &mut |index, bytes| {
                 records.push((index, Record::clone(bytes)));
                 if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })
@@ -142,12 +142,12 @@ impl Reader {
         mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
     ) -> Result<()> {
         self.volume.look_in_slices(pages.start / CHUNK_PAGES, |engine, slice, nodes| {
-            let ancestry = engine.state.versions.ancestry(view)?;
-            if !engine.state.may_have(ancestry, list.0, nodes)? {
+            let ancestry = engine.state().versions().ancestry(view)?;
+            if !engine.state().may_have(ancestry, list.0, nodes)? {
                 return Ok(());
             }
             let rest = pages.start.max(slice.next * CHUNK_PAGES)..pages.end;
-            engine.state.visit_chunks(
+            engine.state().visit_chunks(
                 ancestry,
                 list.0,
                 &rest,
@@ -203,11 +203,11 @@ impl Reader {
         let pages = page_index..page_index + 1;
         self.look_from(view, |engine, ancestry, nodes| {
             let mut addr = None;
-            if !engine.state.may_have(ancestry, list.0, nodes)? {
+            if !engine.state().may_have(ancestry, list.0, nodes)? {
                 return Ok(addr);
             }
             let mut slice = Slice::whole(0);
-            engine.state.visit_chunks(
+            engine.state().visit_chunks(
                 ancestry,
                 list.0,
                 &pages,
@@ -237,12 +237,12 @@ impl Reader {
         let fetches = self.look_from(view, |engine, ancestry, nodes| {
             let mut fetches = Vec::new();
             let mut filled = 0;
-            if !engine.state.may_have(ancestry, list.0, nodes)? {
+            if !engine.state().may_have(ancestry, list.0, nodes)? {
                 buf.fill(0);
                 return Ok(fetches);
             }
             let mut slice = Slice::whole(0);
-            engine.state.visit_chunks(
+            engine.state().visit_chunks(
                 ancestry,
                 list.0,
                 &pages,
@@ -263,7 +263,7 @@ impl Reader {
                             page[..stored.len()].copy_from_slice(stored);
                             page[stored.len()..].fill(0);
                         } else {
-                            let pin = engine.state.segments.pin(block.addr);
+                            let pin = engine.state().segments().pin(block.addr);
                             fetches.push(Fetch::new(page_index, block, at, pin));
                         }
                     }

@@ -192,7 +192,7 @@ pub(crate) fn make(
         Arc::clone(&device) as _,
         superblock.uuid,
         layout,
-        state.segments.mirrors().clone(),
+        state.segments().mirrors().clone(),
         options.cache_size_bytes,
     );
     let writer = Arc::new(Writer::default());
@@ -271,7 +271,7 @@ pub(crate) fn open(
     );
     let nodes = PinnedNodes::loading(&store);
     let mut state = restore(&superblock, &checkpoint, &mirrors, &nodes)?;
-    let clean = state.segments.clean_segments();
+    let clean = state.segments().clean_segments();
     let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
     let mut chain = Scan::new(reader(), &checkpoint).run(&Rules {
         durable_position: doubt.as_ref().filter(|it| it.was_durable).and_then(|it| it.position),
@@ -309,23 +309,23 @@ pub(crate) fn open(
             notes.push(salvaged.to_string());
         }
     }
-    state.segments.settle();
+    state.segments_mut().settle();
 
     let continues = superblock.clean && chain.partials.is_empty() && lost.is_none();
     let mut map_head = MapHead::default();
-    state.segments.close(superblock.layout.segment_of(superblock.checkpoint_addr));
+    state.segments_mut().close(superblock.layout.segment_of(superblock.checkpoint_addr));
     let log = if options.read_only {
         head_of(&checkpoint, None)
     } else if continues {
-        continue_streams(&mut state.segments, &checkpoint, &mut map_head)
+        continue_streams(state.segments_mut(), &checkpoint, &mut map_head)
     } else {
         for segment in chain.segments(&checkpoint) {
-            state.segments.close(segment);
+            state.segments_mut().close(segment);
         }
         if lost.is_none() {
-            take_reused(&*device, &mut state.segments, &checkpoint, &superblock, &chain)?;
+            take_reused(&*device, state.segments_mut(), &checkpoint, &superblock, &chain)?;
         }
-        fresh_head(&mut state.segments, chain.next_seq.saturating_add(SEQ_SKIP), chain.prev_crc32c)
+        fresh_head(state.segments_mut(), chain.next_seq.saturating_add(SEQ_SKIP), chain.prev_crc32c)
             .ok_or_else(|| {
                 Error::Failed("no clean segment is left in which the log can continue".into())
             })?
@@ -373,12 +373,12 @@ impl RollForward<'_> {
         loop {
             for &segment in &chain.payload_segments {
                 if let Some(class) = read_class(self.device, self.superblock, segment) {
-                    state.segments.set_class(segment, Head::Payload, class);
+                    state.segments_mut().set_class(segment, Head::Payload, class);
                 }
             }
             let last = chain.partials.len().saturating_sub(1);
             let replayed = replay(state, chain, self.superblock.layout, nodes)
-                .and_then(|()| state.versions.check().map_err(|error| (last, error)));
+                .and_then(|()| state.versions().check().map_err(|error| (last, error)));
             match replayed {
                 Ok(()) => break,
                 Err((at, error)) if is_lost && !chain.partials.is_empty() => {

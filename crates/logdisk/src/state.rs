@@ -8,6 +8,7 @@ mod entries;
 pub(crate) mod hints;
 pub(crate) mod item;
 pub(crate) mod pages;
+mod parts;
 pub(crate) mod prune;
 pub(crate) mod removals;
 pub(crate) mod slice;
@@ -42,10 +43,10 @@ pub(crate) struct YoungLists {
 /// The map, the segments, the versions, and the number of the next list.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) map: Map,
-    pub(crate) segments: Segments,
-    pub(crate) versions: Versions,
-    pub(crate) removals: Removals,
+    map: Map,
+    segments: Segments,
+    versions: Versions,
+    removals: Removals,
     next_list: u64,
     young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.

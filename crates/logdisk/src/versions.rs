@@ -5,7 +5,7 @@
 //! costs the same however many there are.
 
 pub(crate) mod ancestry;
-mod change;
+pub(crate) mod change;
 pub(crate) mod inheritance;
 #[cfg(test)]
 mod tests;

@@ -75,7 +75,7 @@ impl Volume {
     ) -> Self {
         // Applying the log again may have left lists to be removed that nothing was left of when it
         // was first applied.
-        if engine.state.removals.are_remade() {
+        if engine.state().removals().are_remade() {
             superblock.incompatible |= INCOMPATIBLE_REMADE_LISTS;
         }
         let layout = superblock.layout;
@@ -88,7 +88,7 @@ impl Volume {
             superblock: Mutex::new(superblock),
             backups: Mutex::default(),
             failure: Mutex::new(None),
-            next_list: AtomicU64::new(engine.state.next_list()),
+            next_list: AtomicU64::new(engine.state().next_list()),
             weighed_bytes: AtomicU64::new(0),
             holds: Holds::default(),
             store,
@@ -106,7 +106,7 @@ impl Volume {
 
     /// Unlocks the engine after a commit. Returns what the memory of the map's nodes asks for.
     pub(crate) fn unlock_after_commit(&self, engine: RwLockWriteGuard<'_, Engine>) -> Pressure {
-        let resident_bytes = engine.state.map.resident_bytes();
+        let resident_bytes = engine.state().map().resident_bytes();
         let weighed_bytes = self.weighed_bytes.load(Ordering::Relaxed);
         if resident_bytes.abs_diff(weighed_bytes) <= self.store.cache_size_bytes() / WEIGHED_PART {
             return Pressure::None;
@@ -194,8 +194,8 @@ impl Volume {
 
     /// Notes the numbers of lists that the engine has seen.
     pub(crate) fn note_lists_of(&self, engine: &Engine) {
-        if engine.state.next_list() > self.next_list() {
-            self.next_list.fetch_max(engine.state.next_list(), Ordering::AcqRel);
+        if engine.state().next_list() > self.next_list() {
+            self.next_list.fetch_max(engine.state().next_list(), Ordering::AcqRel);
         }
     }
 
@@ -244,14 +244,14 @@ impl Volume {
 
     /// Whether dirty nodes take so much memory that a checkpoint is due.
     pub(crate) fn is_over_dirty_limit(&self, engine: &Engine) -> bool {
-        let table_bytes = engine.state.segments.memory_bytes();
-        engine.state.map.dirty_bytes() > self.dirty_limit_bytes(table_bytes)
+        let table_bytes = engine.state().segments().memory_bytes();
+        engine.state().map().dirty_bytes() > self.dirty_limit_bytes(table_bytes)
     }
 
     /// Whether commits must wait until a checkpoint frees memory.
     pub(crate) fn is_over_memory_limit(&self, engine: &Engine) -> bool {
-        let limit_bytes = self.dirty_limit_bytes(engine.state.segments.memory_bytes());
-        engine.state.map.resident_bytes() > budget::memory_limit_bytes(limit_bytes)
+        let limit_bytes = self.dirty_limit_bytes(engine.state().segments().memory_bytes());
+        engine.state().map().resident_bytes() > budget::memory_limit_bytes(limit_bytes)
     }
 
     pub(crate) fn read_device(&self, addr: Addr, bytes: &mut [u8]) -> Result<()> {

@@ -122,7 +122,7 @@ impl Volume {
                 Ok(ControlFlow::Break(found)) => return Ok(found),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(Fault::Miss(missed)) => {
-                    let _pin = engine.state.segments.pin(missed.addr);
+                    let _pin = engine.state().segments().pin(missed.addr);
                     drop(engine);
                     nodes.load(&missed)?;
                 }
@@ -192,7 +192,7 @@ impl Volume {
                 Err(fault) => {
                     self.holds().note(holder, began, engine.clock().now());
                     let pin = match &fault {
-                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        Fault::Miss(place) => Some(engine.state().segments().pin(place.addr)),
                         _ => None,
                     };
                     drop(engine);
@@ -277,7 +277,7 @@ impl Volume {
                 Err(Fault::Miss(missed)) => {
                     // Whatever of the tree is not in memory is the same until the lock is released.
                     let level = engine.level_of(&missed, walk, &nodes);
-                    let _pin = engine.state.segments.pin(missed.addr);
+                    let _pin = engine.state().segments().pin(missed.addr);
                     drop(engine);
                     if nodes.load(&missed).is_err() {
                         nodes.pass_over(missed, level);
@@ -308,7 +308,7 @@ impl Engine {
         let (WalkPoint::Entries(from) | WalkPoint::Nodes(from)) = walk.point();
         let mut found = 0;
         // The search ends at the missed node at the latest, which it sees before it misses it.
-        let _ = self.state.map.visit_places(&from, nodes, &mut |seen, level, _| {
+        let _ = self.state().map().visit_places(&from, nodes, &mut |seen, level, _| {
             if seen == place {
                 found = level;
                 return ControlFlow::Break(());
@@ -328,7 +328,7 @@ impl Engine {
     ) -> Outcome<bool> {
         let end = Key { list: u64::MAX, ..Key::MIN };
         let mut left = SLICE_LEN;
-        self.state.map.visit(&from, &end, nodes, &mut |key, value| {
+        self.state().map().visit(&from, &end, nodes, &mut |key, value| {
             walk.entries_from = Some(*key);
             if left == 0 {
                 return ControlFlow::Break(());
@@ -354,7 +354,7 @@ impl Engine {
     ) -> Outcome<bool> {
         let mut left = SLICE_LEN;
         let from = walk.nodes_from;
-        self.state.map.visit_places(&from, nodes, &mut |place, level, key| {
+        self.state().map().visit_places(&from, nodes, &mut |place, level, key| {
             if left == 0 {
                 return ControlFlow::Break(());
             }

@@ -18,7 +18,7 @@ impl Checkpointer {
         list.retain(|(of, _)| {
             *of == last
                 || job.added.contains_key(of)
-                || engine.state.segments.frozen_bytes_of(*of) > 0
+                || engine.state().segments().frozen_bytes_of(*of) > 0
         });
         list
     }
@@ -27,7 +27,7 @@ impl Checkpointer {
     pub(super) fn is_retired(&self, segment: SegmentNo) -> bool {
         let engine = self.volume.read();
         let mirror = self.mirrors.of(segment);
-        [Some(segment), mirror].iter().flatten().any(|it| engine.state.segments.is_retired(*it))
+        [Some(segment), mirror].iter().flatten().any(|it| engine.state().segments().is_retired(*it))
     }
 
     /// Writes a partial segment of the map, and writes it to the mirror.
@@ -43,9 +43,9 @@ impl Checkpointer {
                 // One copy is enough to go on. A mirror that has not all of the segment is none.
                 let mut engine = self.volume.write();
                 if let Some(mirror) = self.mirrors.of(nodes.segment) {
-                    engine.state.segments.retire(mirror);
+                    engine.state_mut().segments_mut().retire(mirror);
                 }
-                engine.state.segments.release_mirror(nodes.segment);
+                engine.state_mut().segments_mut().release_mirror(nodes.segment);
                 Ok(())
             }
             written => written,

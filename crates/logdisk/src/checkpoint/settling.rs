@@ -22,20 +22,26 @@ impl Checkpointer {
         for slice in order.chunks(SLICE_LEN) {
             self.volume.hold(LockHolder::Checkpoint, |engine| {
                 for resident in slice {
-                    engine.state.segments.node_added(&written(resident).place, log_clock);
+                    engine
+                        .state_mut()
+                        .segments_mut()
+                        .node_added(&written(resident).place, log_clock);
                 }
             });
         }
         let mut next = Some(Key::MIN);
         while let Some(from) = next {
-            let settle = |engine: &mut Engine| engine.state.map.settle(&from, SLICE_LEN);
+            let settle = |engine: &mut Engine| engine.state_mut().settle_map(&from, SLICE_LEN);
             next = self.volume.hold(LockHolder::Checkpoint, settle);
         }
         // No more of the nodes can be superseded: the live tree has none of them.
         for slice in order.chunks(SLICE_LEN) {
             self.volume.hold(LockHolder::Checkpoint, |engine| {
                 for resident in slice.iter().filter(|resident| resident.is_superseded()) {
-                    engine.state.segments.node_freed(&written(resident).place, log_clock);
+                    engine
+                        .state_mut()
+                        .segments_mut()
+                        .node_freed(&written(resident).place, log_clock);
                 }
             });
         }
@@ -62,9 +68,9 @@ impl Checkpointer {
         let reusable = {
             let mut engine = self.volume.write();
             self.accounts.map_stream().set_left(0);
-            engine.state.segments.note_settled();
+            engine.state_mut().segments_mut().note_settled();
             self.volume.store().leave_room(engine.beside_clean_nodes());
-            let segments = &engine.state.segments;
+            let segments = engine.state().segments();
             // A segment that a thread still reads stays pending (segments 2), and so does one that
             // a held state needs (segments 3); the next checkpoint finds it again. Others may have
             // been filled again already.
@@ -90,7 +96,7 @@ impl Checkpointer {
         }
         let mut engine = self.volume.write();
         for segment in reusable {
-            engine.state.segments.set_clean(segment);
+            engine.state_mut().segments_mut().set_clean(segment);
         }
     }
 }

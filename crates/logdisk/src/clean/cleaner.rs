@@ -251,7 +251,7 @@ impl Cleaner {
     /// room to clean in.
     fn cleaning_is_due(&self, at_least: u32) -> bool {
         let engine = self.volume.read();
-        let counts = engine.state.segments.counts();
+        let counts = engine.state().segments().counts();
         // The number of segments that all live blocks would take if they were packed. Cleaning
         // cannot get below it.
         let packed = self.accounts.stored_bytes(&engine).div_ceil(self.accounts.fillable_bytes());
@@ -281,7 +281,7 @@ impl Cleaner {
             }
             Choice::Policy | Choice::Idle => cleaning + 1,
         };
-        u64::from(engine.state.segments.clean_count()) > nodes + moves
+        u64::from(engine.state().segments().clean_count()) > nodes + moves
             && self.accounts.host_takes(&engine, cleaning * BATCH_BYTES)
     }
 
@@ -349,7 +349,7 @@ impl Cleaner {
         let least =
             cleaning.picking.emptiest(&self.volume, choice).map(|segment| segment.live_bytes);
         let engine = self.volume.read();
-        let live_bytes_of = |segment| engine.state.segments.live_bytes_of(segment);
+        let live_bytes_of = |segment| engine.state().segments().live_bytes_of(segment);
         let most = match choice {
             Choice::NearlyEmpty => most_live_bytes(self.volume.layout(), choice),
             _ => u32::MAX,
@@ -372,7 +372,7 @@ impl Cleaner {
     pub(crate) fn drop_empty_jobs(&self) {
         let mut cleaning = self.cleaning.lock();
         let engine = self.volume.read();
-        let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
+        let is_empty = |job: &CleaningJob| engine.state().segments().live_bytes_of(job.victim) == 0;
         let (emptied, others): (VecDeque<_>, _) =
             std::mem::take(&mut cleaning.jobs).into_iter().partition(is_empty);
         cleaning.jobs = others;
@@ -400,7 +400,7 @@ impl Cleaner {
                 return Ok((false, None));
             };
             let base = Addr::from_bytes(self.volume.layout().segment_offset(victim));
-            let segments = &engine.state.segments;
+            let segments = engine.state().segments();
             if cleaning.bufs.is_empty() {
                 let size = self.volume.layout().segment_size_bytes() as usize;
                 cleaning.bufs = AlignedBuf::several(SPARE_BUFS, size);
@@ -419,7 +419,7 @@ impl Cleaner {
             let blocks = filter_live(&self.volume, summary.blocks)?;
             let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
-            self.volume.write().state.segments.set_short_count(victim, short_count);
+            self.volume.write().state_mut().segments_mut().set_short_count(victim, short_count);
             read_blocks(&self.volume, &blocks, &mut body)?;
             Ok((blocks, summary.nodes))
         });
@@ -455,7 +455,7 @@ impl Cleaner {
     /// Whether the live blocks of a segment, when moved, take less than a whole segment.
     fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
         let engine = self.volume.read();
-        engine.state.segments.packed_bytes_of(segment)
+        engine.state().segments().packed_bytes_of(segment)
             < most_live_bytes(self.volume.layout(), choice)
     }
 
@@ -490,7 +490,7 @@ impl Cleaner {
         let unfinished = match self.advance(&mut job) {
             Ok(true) => Some(job),
             result => {
-                let is_empty = self.volume.read().state.segments.live_bytes_of(job.victim) == 0;
+                let is_empty = self.volume.read().state().segments().live_bytes_of(job.victim) == 0;
                 self.end_job(
                     job.victim,
                     job.body.into_buf(),
@@ -521,7 +521,7 @@ impl Cleaner {
             return Ok(true);
         }
         move_nodes(&self.volume, &std::mem::take(&mut job.nodes))?;
-        let is_empty = self.volume.read().state.segments.live_bytes_of(job.victim) == 0;
+        let is_empty = self.volume.read().state().segments().live_bytes_of(job.victim) == 0;
         if is_empty || job.has_searched {
             return Ok(false);
         }
@@ -585,7 +585,7 @@ pub(crate) mod tests {
             assert!(disk.cleaner().begin_and_queue(Choice::MostToGain).unwrap());
         }
         let mut emptied = disk.cleaner().cleaning.lock().jobs.pop_front().unwrap();
-        while disk.volume().read().state.segments.live_bytes_of(emptied.victim) > 0 {
+        while disk.volume().read().state().segments().live_bytes_of(emptied.victim) > 0 {
             assert!(disk.cleaner().advance(&mut emptied).unwrap());
         }
         disk.cleaner().requeue(emptied);
@@ -593,13 +593,14 @@ pub(crate) mod tests {
         disk.checkpoint().unwrap();
         disk.reuse().all().unwrap();
         {
-            let segments = &mut disk.volume().write().state.segments;
+            let mut engine = disk.volume().write();
+            let segments = engine.state_mut().segments_mut();
             while segments.clean_count() > 0 {
                 segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
             }
         }
         let shortage = Shortage::OfRoom(0);
         disk.reclaimer().mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
-        assert!(disk.volume().read().state.segments.clean_count() > 0);
+        assert!(disk.volume().read().state().segments().clean_count() > 0);
     }
 }

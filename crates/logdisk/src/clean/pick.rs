@@ -141,7 +141,7 @@ impl Picking {
             // A segment that became empty and was filled again since has more live bytes than it
             // had.
             if is_candidate(segment, &left_alone, &engine, choice)
-                && engine.state.segments.live_bytes_of(segment) <= picked.live_bytes
+                && engine.state().segments().live_bytes_of(segment) <= picked.live_bytes
             {
                 return Some((segment, engine));
             }
@@ -163,7 +163,7 @@ impl Picking {
     fn picked_by_policy(&mut self, volume: &Volume, choice: Choice) -> Option<Segment> {
         let (policy, present) = {
             let engine = volume.read();
-            (Arc::clone(engine.streams().policy()), engine.state.present())
+            (Arc::clone(engine.streams().policy()), engine.state().present())
         };
         let looked_at = present.segment_count.min(MAX_CANDIDATES);
         let count = (looked_at / SEGMENTS_PER_PICK).max(1);
@@ -199,7 +199,7 @@ impl Picking {
             let left_alone = self.left_alone(&engine);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
                 if is_candidate(segment, &left_alone, &engine, choice) {
-                    let segments = &engine.state.segments;
+                    let segments = engine.state().segments();
                     let live_bytes = segments.packed_bytes_of(segment);
                     look(&Segment { live_bytes, ..segments.policy_view(segment) });
                 }
@@ -231,7 +231,7 @@ fn is_candidate(
     engine: &Engine,
     choice: Choice,
 ) -> bool {
-    let segments = &engine.state.segments;
+    let segments = engine.state().segments();
     let view = segments.policy_view(segment);
     let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
         && view.live_bytes > 0
@@ -245,7 +245,7 @@ fn is_candidate(
         && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
             || segments.head(segment) != Head::Map
             || view.live_bytes < most_live_bytes(segments.layout(), Choice::NearlyEmpty)
-            || engine.state.clock().saturating_sub(view.filled_at) >= young_bytes)
+            || engine.state().clock().saturating_sub(view.filled_at) >= young_bytes)
 }
 
 /// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
@@ -279,7 +279,7 @@ mod tests {
     fn note_picked(disk: &LogDisk, picking: &mut Picking, picked: Vec<Segment>) {
         let engine = disk.volume().read();
         let picked_for = Some((Choice::Policy, engine.streams().policy().kind()));
-        let picked_at = engine.state.present().clock;
+        let picked_at = engine.state().present().clock;
         (picking.picked, picking.picked_for, picking.picked_at) = (picked, picked_for, picked_at);
     }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     fn policy_view(disk: &LogDisk, segment: SegmentNo) -> Segment {
-        disk.volume().read().state.segments.policy_view(segment)
+        disk.volume().read().state().segments().policy_view(segment)
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         let refilled = another(&disk, best);
         let refilled = Segment { live_bytes: refilled.live_bytes - 1, ..refilled };
         let is_clean = |segment: &SegmentNo| {
-            disk.volume().read().state.segments.state(*segment) == SegmentState::Clean
+            disk.volume().read().state().segments().state(*segment) == SegmentState::Clean
         };
         let clean = disk.volume().layout().log_segments().find(is_clean).unwrap();
         note_picked(&disk, &mut picking, vec![refilled, policy_view(&disk, clean)]);

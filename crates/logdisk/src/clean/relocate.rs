@@ -169,7 +169,7 @@ pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result
     let mut live = Vec::new();
     for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
         let key = chunk[0].key();
-        let found = volume.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
+        let found = volume.look(|engine, nodes| engine.state().chunk_at(&key, nodes))?;
         let Some(found) = found else { continue };
         live.extend(chunk.iter().filter(|block| {
             let slot = (block.page_index % CHUNK_PAGES) as u32;
@@ -291,9 +291,7 @@ impl Engine {
     ) -> Outcome<bool> {
         // If a node of the path is not in memory, the nodes above it stay dirty, which does no
         // harm.
-        let is_live = self.state.map.rewrite_node(place, level, first_key, nodes)?;
-        self.state.account_for_nodes();
-        Ok(is_live)
+        self.state_mut().rewrite_node(place, level, first_key, nodes)
     }
 
     /// Writes those blocks of one chunk again, as they are stored, that the map still names at
@@ -335,7 +333,7 @@ impl Engine {
         let context = RecordContext::of_moved(&key);
         let unit = self.begin_unit(context, pages, short_bytes, page_record_bytes(1))?;
         let moved = self.transact(nodes, |engine| {
-            let Some(chunk) = engine.state.chunk_at(&key, nodes)? else {
+            let Some(chunk) = engine.state().chunk_at(&key, nodes)? else {
                 return Ok((blocks.len(), 0));
             };
             let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
@@ -360,7 +358,7 @@ impl Engine {
                 .map(|(page_index, block)| ((page_index % CHUNK_PAGES) as u32, *block))
                 .collect();
             if !moved.is_empty() {
-                engine.state.move_blocks_of(&key, &moved, nodes)?;
+                engine.state_mut().move_blocks_of(&key, &moved, nodes)?;
             }
             for (page_index, block) in &placed {
                 engine.record_page(&unit, key.list, *page_index, block);

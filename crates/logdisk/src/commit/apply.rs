@@ -136,18 +136,18 @@ impl Engine {
     /// Whether the payload streams will find enough segments for the unit, whatever classes its
     /// pages get.
     fn has_segments_for(&self, worst: WorstCase) -> bool {
-        let size = self.state.segments.layout().segment_size_bytes();
+        let size = self.state().segments().layout().segment_size_bytes();
         // In each segment, headers take a part, and the end may be too short for another partial
         // segment.
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
         // This bound is cheap to compute, and mostly there are more free segments than that.
         let at_most = bytes.div_ceil(size) as usize + worst.pages;
-        if self.state.segments.has_free(at_most.max(self.kept_segments())) {
+        if self.state().segments().has_free(at_most.max(self.kept_segments())) {
             return true;
         }
         let filled_up = self.streams().filled_up_by(worst.pages, bytes, size);
         let needed = bytes.div_ceil(size) as usize + filled_up;
-        self.state.segments.has_free(needed.max(self.kept_segments()))
+        self.state().segments().has_free(needed.max(self.kept_segments()))
     }
 }
 
@@ -199,26 +199,28 @@ impl<'e, 'a> Application<'e, 'a> {
             Op::CreateList { list, hints } => {
                 let remains = self.check_new(*list, before)?;
                 let hints = hints::encode(*hints);
-                self.engine.state.create_list(branch, list.0, hints, remains, nodes)?;
+                self.engine.state_mut().create_list(branch, list.0, hints, remains, nodes)?;
                 self.known.push(*list);
             }
             Op::DeleteList { list } => {
                 self.require(*list)?;
-                self.engine.state.delete_list(branch, list.0, nodes)?;
+                self.engine.state_mut().delete_list(branch, list.0, nodes)?;
                 self.known.retain(|known| known != list);
                 self.deleted.push(*list);
             }
             Op::SetHints { list, hints } => {
                 self.require(*list)?;
-                self.engine.state.put_list(branch, list.0, hints::encode(*hints), nodes)?;
+                self.engine.state_mut().put_list(branch, list.0, hints::encode(*hints), nodes)?;
             }
             Op::PutRecord { list, index, .. } => {
                 let value = Arc::clone(&self.contents.records[self.record_count]);
-                let is_own = self.engine.state.put_record(branch, list.0, *index, value, nodes)?;
+                let is_own =
+                    self.engine.state_mut().put_record(branch, list.0, *index, value, nodes)?;
                 self.require_of(*list, is_own)?;
             }
             Op::DeleteRecord { list, index } => {
-                let is_own = self.engine.state.delete_record(branch, list.0, *index, nodes)?;
+                let is_own =
+                    self.engine.state_mut().delete_record(branch, list.0, *index, nodes)?;
                 self.require_of(*list, is_own)?;
             }
             Op::WritePages { list, first_page, data } => {
@@ -234,26 +236,26 @@ impl<'e, 'a> Application<'e, 'a> {
                 self.budget.take(chunks_in(*first_page, *count))?;
                 self.require(*list)?;
                 let pages = page_range(*first_page, *count);
-                self.engine.state.zero_pages(branch, list.0, pages, nodes)?;
+                self.engine.state_mut().zero_pages(branch, list.0, pages, nodes)?;
             }
             Op::PunchPages { list, first_page, count } => {
                 self.require(*list)?;
                 let pages = page_range(*first_page, *count);
                 let budget = &mut self.budget;
-                self.engine.state.punch_pages(branch, list.0, pages, budget, nodes)?;
+                self.engine.state_mut().punch_pages(branch, list.0, pages, budget, nodes)?;
             }
             Op::MovePages { from, from_page, to, to_page, count } => {
                 self.require(*from)?;
                 self.require(*to)?;
                 let (from, to) = ((from.0, *from_page), (to.0, *to_page));
                 let budget = &mut self.budget;
-                self.engine.state.move_pages(branch, from, to, *count, budget, nodes)?;
+                self.engine.state_mut().move_pages(branch, from, to, *count, budget, nodes)?;
             }
             Op::SwapPages { a, b } => {
                 self.require(*a)?;
                 self.require(*b)?;
                 let budget = &mut self.budget;
-                self.engine.state.swap_pages(branch, a.0, b.0, budget, nodes)?;
+                self.engine.state_mut().swap_pages(branch, a.0, b.0, budget, nodes)?;
             }
         }
         if self.logging == Logging::Along && !matches!(op, Op::WritePages { .. }) {
@@ -273,8 +275,8 @@ impl<'e, 'a> Application<'e, 'a> {
         if self.known.contains(&list) {
             return Ok(());
         }
-        let state = &self.engine.state;
-        let ancestry = state.versions.head_ancestry(self.branch)?;
+        let state = self.engine.state();
+        let ancestry = state.versions().head_ancestry(self.branch)?;
         if !state.has_list(ancestry, list.0, self.nodes)? {
             return Err(Error::NoSuchList(list).into());
         }
@@ -286,7 +288,7 @@ impl<'e, 'a> Application<'e, 'a> {
     /// the list exists: such an entry is there only while the list exists or is being removed.
     fn require_of(&mut self, list: Lid, is_own_found: bool) -> Outcome<()> {
         let is_own_found = is_own_found && self.deleted.is_empty();
-        if is_own_found && !self.engine.state.removals.contains(list.0) {
+        if is_own_found && !self.engine.state().removals().contains(list.0) {
             return Ok(());
         }
         self.require(list)
@@ -299,8 +301,8 @@ impl<'e, 'a> Application<'e, 'a> {
         if list < Lid::FIRST {
             return Err(exists.into());
         }
-        let state = &self.engine.state;
-        let ancestry = state.versions.head_ancestry(self.branch)?;
+        let state = self.engine.state();
+        let ancestry = state.versions().head_ancestry(self.branch)?;
         if state.has_list(ancestry, list.0, self.nodes)? {
             return Err(exists.into());
         }
@@ -308,7 +310,7 @@ impl<'e, 'a> Application<'e, 'a> {
         if !may_have_remains {
             return Ok(Remains::TakenOut);
         }
-        let may_be_elsewhere = state.versions.epoch() > 1 && list.0 < state.next_list();
+        let may_be_elsewhere = state.versions().epoch() > 1 && list.0 < state.next_list();
         if may_be_elsewhere && state.is_in_some_version(list.0, self.nodes)? {
             return Err(exists.into());
         }
@@ -339,19 +341,19 @@ impl<'e, 'a> Application<'e, 'a> {
             self.last_class = None;
             if slots.len() == 1 {
                 let slot = slots.start;
-                let state = &self.engine.state;
+                let state = self.engine.state();
                 let (is_own, found) = state.look_at_page(self.branch, item, slot, self.nodes)?;
                 is_own_found |= is_own;
                 if let Some(OwnPage { own, seen }) = found {
                     let page_index = number * CHUNK_PAGES + u64::from(slot);
                     let block =
                         self.put_page(list, page_index, content_of(page_index), (own, seen))?;
-                    let state = &mut self.engine.state;
+                    let state = self.engine.state_mut();
                     state.replace_own(self.branch, item, (slot, own), block, self.nodes)?;
                     continue;
                 }
             }
-            let state = &self.engine.state;
+            let state = self.engine.state();
             let mut edit =
                 state.edit_chunk(self.branch, list, number, slots.clone(), self.nodes)?;
             is_own_found |= edit.has_own();
@@ -359,9 +361,9 @@ impl<'e, 'a> Application<'e, 'a> {
                 let page_index = number * CHUNK_PAGES + u64::from(slot);
                 let old = (edit.own_page(slot), edit.page(slot));
                 let block = self.put_page(list, page_index, content_of(page_index), old)?;
-                self.engine.state.replace(&mut edit, slot, block);
+                self.engine.state_mut().replace(&mut edit, slot, block);
             }
-            self.engine.state.put_edit(&edit, self.nodes)?;
+            self.engine.state_mut().put_edit(&edit, self.nodes)?;
         }
         Ok(is_own_found)
     }
@@ -427,7 +429,7 @@ impl<'e, 'a> Application<'e, 'a> {
 
     /// The class of payload stream that the policy chooses for a page that replaces `old`.
     fn user_class(&mut self, old: Option<PageRef>) -> Class {
-        let layout = self.engine.state.segments.layout();
+        let layout = self.engine.state().segments().layout();
         let left = old.filter(|old| old.len_bytes > 0).map(|old| layout.segment_of(old.addr));
         let class = match self.last_class {
             Some((last, class)) if last == left => class,

@@ -60,7 +60,7 @@ impl Committer {
         let seq = loop {
             let mut engine = self.volume.write();
             self.volume.check_writable(&engine)?;
-            engine.state.versions.head_ancestry(aru.view().branch)?;
+            engine.state().versions().head_ancestry(aru.view().branch)?;
             aru.ops().iter().try_for_each(check_arguments)?;
             if aru.ops().is_empty() {
                 return Ok(CommitSeq(engine.commit_seq()));
@@ -86,7 +86,7 @@ impl Committer {
                 Ok(seq) => seq,
                 Err(fault) => {
                     let pin = match &fault {
-                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        Fault::Miss(place) => Some(engine.state().segments().pin(place.addr)),
                         _ => None,
                     };
                     // A failed attempt leaves the nodes dirty that it would have changed. After a
@@ -125,7 +125,7 @@ impl Committer {
             }
             self.volume.note_lists_of(&engine);
             let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes);
-            let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
+            let waits_for_removal = engine.state().removals().len() > MAX_WAITING;
             let pressure = self.volume.unlock_after_commit(engine);
             // The unit is committed, even if the work that follows fails.
             if waits_for_removal {

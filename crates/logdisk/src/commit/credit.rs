@@ -33,13 +33,13 @@ pub(super) fn shortage_of(
         kept_bytes: worst.zero_pages_bytes(),
         given_back_bytes: 0,
         // A page that another version sees still takes space after it is replaced.
-        reclaims: aru.reclaims() && !(worst.has_pages() && engine.state.versions.are_several()),
+        reclaims: aru.reclaims() && !(worst.has_pages() && engine.state().versions().are_several()),
     };
     let shortage = accounts.shortage(engine, need);
     if !matches!(shortage, Some(Shortage::OfSpace(_))) {
         return Ok((need, shortage));
     }
-    need.given_back_bytes = engine.state.given_back_bytes(aru, nodes)?;
+    need.given_back_bytes = engine.state().given_back_bytes(aru, nodes)?;
     need.reclaims = worst.pages_bytes() > 0
         && need.given_back_bytes >= worst.pages_bytes()
         && aru.ops().iter().all(changes_in_place);

@@ -7,7 +7,7 @@ use crate::snapshots::usage;
 
 impl Versions for LogDisk {
     fn versions(&self) -> VersionTable {
-        self.volume.read().state.versions.table().clone()
+        self.volume.read().state().versions().table().clone()
     }
 
     fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {

@@ -98,8 +98,8 @@ impl Engine {
     /// What takes memory beside the clean nodes of the map.
     pub(crate) fn beside_clean_nodes(&self) -> Others {
         Others {
-            table_bytes: self.state.segments.memory_bytes(),
-            resident_bytes: self.state.map.resident_bytes(),
+            table_bytes: self.state.segments().memory_bytes(),
+            resident_bytes: self.state.map().resident_bytes(),
         }
     }
 

@@ -27,7 +27,7 @@ impl OpenUnit {
 impl Engine {
     /// The context of records that change the head of `branch`.
     pub(crate) const fn head_context(&self, branch: u32) -> RecordContext {
-        RecordContext { branch, epoch: self.state.versions.epoch(), is_moved: false }
+        RecordContext { branch, epoch: self.state.versions().epoch(), is_moved: false }
     }
 
     /// Finds a place for a unit that takes at most this much of the main log.

@@ -21,7 +21,7 @@ impl Engine {
         self.close_streams();
         for stream in std::mem::take(&mut self.streams.all) {
             if let Some(segment) = stream.segment {
-                self.state.segments.close(segment);
+                self.state.segments_mut().close(segment);
             }
         }
     }
@@ -29,7 +29,7 @@ impl Engine {
     /// The class that the policy chooses for a page that a client writes over a block of the
     /// segment `left`, or writes first.
     pub(crate) fn user_class(&self, left: Option<SegmentNo>) -> Class {
-        let segment = left.map(|left| self.state.segments.policy_view(left));
+        let segment = left.map(|left| self.state.segments().policy_view(left));
         self.streams.policy().user_class(segment.as_ref(), &self.state.present())
     }
 
@@ -42,7 +42,7 @@ impl Engine {
     pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
         self.streams
             .policy()
-            .survivor_class(&self.state.segments.policy_view_at(addr), &self.state.present())
+            .survivor_class(&self.state.segments().policy_view_at(addr), &self.state.present())
     }
 
     /// The class that a block is written to if the policy chose `class`. For a class of survivors,
@@ -51,12 +51,12 @@ impl Engine {
     /// main log's class.
     pub(crate) fn class_with_room(&self, class: Class) -> Class {
         let Some(index) = class.survivor_index() else { return class };
-        let size = self.state.segments.layout().segment_size_bytes();
+        let size = self.state.segments().layout().segment_size_bytes();
         let has_room = |class: &Class| {
             let mut streams = self.streams.all.iter();
             streams.any(|stream| stream.class == *class && stream.room_bytes(size) > 0)
         };
-        if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
+        if has_room(&class) || self.state.segments().has_free(self.kept_segments) {
             return class;
         }
         let colder = index + 1..self.streams.classes.survivors;
@@ -106,18 +106,18 @@ impl Engine {
     }
 
     fn open_stream(&mut self, number: usize) -> Option<()> {
-        let layout = self.state.segments.layout();
+        let layout = self.state.segments().layout();
         let size = layout.segment_size_bytes();
         let stream = &mut self.streams.all[number];
-        let segments = &self.state.segments;
+        let segments = self.state.segments();
         let is_bad = stream.segment.is_some_and(|segment| segments.is_retired(segment));
         let is_full = is_bad || size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
         if let Some(full) = stream.segment.filter(|_| is_full) {
-            self.state.segments.close(full);
+            self.state.segments_mut().close(full);
             stream.segment = None;
         }
         if stream.segment.is_none() {
-            stream.segment = Some(self.state.segments.open(Head::Payload, stream.class)?);
+            stream.segment = Some(self.state.segments_mut().open(Head::Payload, stream.class)?);
             stream.offset_bytes = 0;
         }
         let (segment, offset_bytes) = (stream.segment?, stream.offset_bytes);
@@ -127,7 +127,7 @@ impl Engine {
         // one.
         let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
-        let epoch = self.state.versions.epoch();
+        let epoch = self.state.versions().epoch();
         self.streams.all[number].open =
             Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
         Some(())

@@ -19,8 +19,8 @@ impl Engine {
     /// Makes segments whose reuse record is durable clean, until `clean_count` segments are (reuse
     /// 2). Returns whether any became clean.
     pub(crate) fn reuse_up_to(&mut self, clean_count: u32) -> bool {
-        let before = self.state.segments.clean_count();
-        let segments = &mut self.state.segments;
+        let before = self.state.segments().clean_count();
+        let segments = self.state.segments_mut();
         self.reuse_queue.drain_safe(|generation| {
             if segments.clean_count() >= clean_count {
                 return Reused::Enough;
@@ -34,7 +34,7 @@ impl Engine {
             segments.set_clean(generation.segment);
             Reused::Clean
         });
-        self.state.segments.clean_count() > before
+        self.state.segments().clean_count() > before
     }
 
     /// Enters reuse records for the segments that durable records emptied (reuse 1). Returns
@@ -43,7 +43,7 @@ impl Engine {
         self.note_reclaimable();
         let mut generations =
             self.reuse_queue.take_emptied(self.durable_seq, MAX_SEGMENTS_PER_PARTIAL);
-        generations.retain(|generation| self.state.segments.is_still_pending(*generation));
+        generations.retain(|generation| self.state.segments().is_still_pending(*generation));
         if generations.is_empty() {
             return Ok(false);
         }
@@ -60,11 +60,11 @@ impl Engine {
     /// Whether the records fit into the open partial segment, or the log has a segment to continue
     /// in and another after that.
     pub(crate) fn has_room_for_reuse_records(&self) -> bool {
-        let size = self.state.segments.layout().segment_size_bytes();
+        let size = self.state.segments().layout().segment_size_bytes();
         let fits_here = match &self.log.open {
             Some(open) => open.fits(0, 0, REUSE_RECORDS_LEN_BYTES),
             None => size - u64::from(self.log.offset_bytes) >= MIN_CAPACITY_BYTES as u64,
         };
-        fits_here || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
+        fits_here || (self.log.next_segment.is_some() && self.state.segments().has_free(0))
     }
 }

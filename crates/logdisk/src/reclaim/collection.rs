@@ -73,7 +73,7 @@ impl Collector {
         let mut collection = self.collection.lock();
         let anew = {
             let engine = self.volume.read();
-            let versions = &engine.state.versions;
+            let versions = engine.state().versions();
             match versions.collect_since() {
                 Some(since) if self.volume.check_writable(&engine).is_ok() => {
                     let deletions = versions.deletions();
@@ -105,11 +105,11 @@ impl Collector {
     /// was written since the last one. Returns whether it did.
     pub(crate) fn collect_behind_forks(&self) -> bool {
         let mut engine = self.volume.write();
-        let clock = engine.state.clock();
+        let clock = engine.state().clock();
         let collected_at = self.forks_collected_at.load(Ordering::Relaxed);
         let is_worth_it = collected_at == 0
             || clock.saturating_sub(collected_at) >= self.volume.layout().segment_size_bytes();
-        if !is_worth_it || !engine.state.versions.collect_behind_forks() {
+        if !is_worth_it || !engine.state_mut().collect_behind_forks() {
             return false;
         }
         self.forks_collected_at.store(clock.max(1), Ordering::Relaxed);
@@ -121,14 +121,14 @@ impl Collector {
     fn end_collection(&self, done: &Collection) -> Result<()> {
         self.volume.change(LockHolder::Removal, |engine, nodes| {
             self.volume.check_writable(engine)?;
-            if engine.state.versions.deletions() != done.deletions {
+            if engine.state().versions().deletions() != done.deletions {
                 return Ok(());
             }
-            let (index, record) = engine.state.versions.record_of_nothing_to_collect();
+            let (index, record) = engine.state().versions().record_of_nothing_to_collect();
             engine.transact(nodes, |engine| {
                 let record = record.as_deref();
-                engine.state.put_system_record(VERSIONS_LIST, index, record, nodes)?;
-                engine.state.versions.note_collected();
+                engine.state_mut().put_system_record(VERSIONS_LIST, index, record, nodes)?;
+                engine.state_mut().note_collected();
                 Ok(())
             })
         })
@@ -141,10 +141,16 @@ impl Engine {
         let mut from = at.next;
         if at.whole_list != Some(from.list) {
             let mut newer = None;
-            self.state.map.visit_newer(&from, &CLIENTS_END, at.since, nodes, &mut |key, _| {
-                newer = Some(*key);
-                ControlFlow::Break(())
-            })?;
+            self.state().map().visit_newer(
+                &from,
+                &CLIENTS_END,
+                at.since,
+                nodes,
+                &mut |key, _| {
+                    newer = Some(*key);
+                    ControlFlow::Break(())
+                },
+            )?;
             let Some(newer) = newer else { return Ok(None) };
             from = Key::first(newer.list, newer.space, newer.index);
         }
@@ -152,7 +158,7 @@ impl Engine {
         let list = from.list;
         let goes_on = end.list == list;
         let is_whole = at.whole_list == Some(list)
-            || (goes_on && self.state.is_list_newer(list, at.since, nodes)?);
+            || (goes_on && self.state().is_list_newer(list, at.since, nodes)?);
         let (own, content) =
             (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         let mut ranges = SmallVec::new();
@@ -168,7 +174,7 @@ impl Engine {
         }
         let mut has_unseen = false;
         for (from, to) in &ranges {
-            has_unseen |= self.state.has_unseen(from, to, nodes)?;
+            has_unseen |= self.state().has_unseen(from, to, nodes)?;
         }
         let whole_list = (is_whole && goes_on).then_some(list);
         Ok(Some(Step { ranges, next: Collection { next: end, whole_list, ..*at }, has_unseen }))

@@ -134,7 +134,7 @@ impl RoomMaker {
                 shortage = self.accounts.shortage(engine, need);
                 if shortage.is_some() {
                     // Whatever is held back for others to look at is needed now.
-                    engine.state.segments.end_hold();
+                    engine.state().segments().end_hold();
                     return Ok(None);
                 }
                 let changed = change(engine, nodes)?;
@@ -208,7 +208,7 @@ impl RoomMaker {
     /// gains less than a segment.
     fn free_bytes_in(&self, engine: &Engine) -> u64 {
         let size = self.volume.layout().segment_size_bytes();
-        let pending = u64::from(engine.state.segments.counts().pending);
+        let pending = u64::from(engine.state().segments().counts().pending);
         let of_map = self.accounts.map_stream().room_bytes();
         engine.room_bytes(0) + engine.streams().room_bytes(size) + of_map + pending * size
     }
@@ -225,9 +225,9 @@ impl RoomMaker {
     fn try_to_make_room(&self) -> Result<Gain> {
         let (clean_before, taken_before) = {
             let engine = self.volume.read();
-            (engine.state.segments.clean_count(), engine.user_bytes())
+            (engine.state().segments().clean_count(), engine.user_bytes())
         };
-        let is_enough = |engine: &Engine| engine.state.segments.clean_count() > clean_before;
+        let is_enough = |engine: &Engine| engine.state().segments().clean_count() > clean_before;
         self.cleaner.drop_empty_jobs();
         self.reuse.all()?;
         if is_enough(&self.volume.read()) {
@@ -292,7 +292,7 @@ impl RoomMaker {
         if has_gained() {
             return Ok(true);
         }
-        let has_pending = self.volume.read().state.segments.counts().pending > 0;
+        let has_pending = self.volume.read().state().segments().counts().pending > 0;
         if has_pending {
             self.checkpointer.take_if_it_fits(&|_| false)?;
             if has_gained() {
@@ -318,7 +318,7 @@ impl RoomMaker {
     /// cleaned before a checkpoint, the less each of them costs.
     fn may_clean_more(&self, spare: u32) -> bool {
         let engine = self.volume.read();
-        let counts = engine.state.segments.counts();
+        let counts = engine.state().segments().counts();
         counts.clean > self.accounts.node_segments(&engine) + spare
             && counts.pending < self.accounts.checkpoint_batch(&engine).max(MIN_CLEANED_AT_ONCE)
     }

@@ -87,7 +87,7 @@ impl Reclaimer {
     /// Collects what only deleted versions had, until cleaning gains some segments from it or
     /// nothing is left. Returns whether there was anything to collect.
     fn collect_for_room(&self) -> Result<bool> {
-        let live_bytes = || self.volume.read().state.segments.live_bytes();
+        let live_bytes = || self.volume.read().state().segments().live_bytes();
         let freed_bytes =
             u64::from(MIN_CLEANED_AT_ONCE) * self.volume.layout().segment_size_bytes();
         let enough = live_bytes().saturating_sub(freed_bytes);

@@ -53,7 +53,7 @@ impl Pruner {
         self.room_maker.with_room_to_reclaim(STEP_LOG_BYTES, |engine, nodes| {
             engine.transact(nodes, |engine| {
                 let mut ranges = ranges.iter();
-                ranges.try_for_each(|(from, to)| engine.state.prune(from, to, false, nodes))
+                ranges.try_for_each(|(from, to)| engine.state_mut().prune(from, to, false, nodes))
             })
         })
     }
@@ -67,7 +67,7 @@ impl Engine {
         let mut list = None;
         let mut item = None;
         let mut end = None;
-        self.state.map.visit(from, &CLIENTS_END, nodes, &mut |key, _| {
+        self.state().map().visit(from, &CLIENTS_END, nodes, &mut |key, _| {
             count += 1;
             let is_other =
                 item.replace(ItemKey::of(key)).is_some_and(|item| item != ItemKey::of(key));

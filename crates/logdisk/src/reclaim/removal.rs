@@ -79,7 +79,7 @@ impl Engine {
             Some(to) if to.list == list => to,
             _ => end,
         };
-        let has_unseen = self.state.has_unseen(from, &to, nodes)?;
+        let has_unseen = self.state().has_unseen(from, &to, nodes)?;
         Ok((Piece { from: *from, to, is_last: to == end }, has_unseen))
     }
 }
@@ -125,7 +125,7 @@ impl Remover {
     /// space has often just removed something, and expects to see the difference.
     pub(crate) fn remove_for_a_while(&self) {
         let began = self.volume.now();
-        while !self.volume.read().state.removals.is_empty()
+        while !self.volume.read().state().removals().is_empty()
             && self.volume.now().since(began) < MAX_QUERY_TIME
             && matches!(self.step(), Ok(true))
         {}
@@ -136,7 +136,7 @@ impl Remover {
     fn remove_piece(&self, progress: &mut Progress) -> Result<bool> {
         let at = {
             let engine = self.volume.read();
-            let removals = &engine.state.removals;
+            let removals = engine.state().removals();
             let next = removals.next(progress.map_or(0, |at| at.key.list));
             let Some(list) = next.filter(|_| self.volume.check_writable(&engine).is_ok()) else {
                 return Ok(false);
@@ -169,17 +169,17 @@ impl Remover {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         self.volume.change(LockHolder::Removal, |engine, nodes| {
             self.volume.check_writable(engine)?;
-            if engine.state.removals.times(list) != times {
+            if engine.state().removals().times(list) != times {
                 return Ok(());
             }
             engine.transact(nodes, |engine| {
                 // A version that was deleted meanwhile may have seen what this walk has passed. The
                 // collection finds that through the list's own entries, so they stay if a
                 // collection is due.
-                if engine.state.versions.collect_since().is_none() {
-                    engine.state.prune(&own.0, &own.1, false, nodes)?;
+                if engine.state().versions().collect_since().is_none() {
+                    engine.state_mut().prune(&own.0, &own.1, false, nodes)?;
                 }
-                engine.state.end_removal(list, nodes)
+                engine.state_mut().end_removal(list, nodes)
             })
         })
     }

@@ -47,7 +47,7 @@ impl Throttle {
         let window = u64::from(self.accounts.pace_segments() + 2) * size;
         let room = engine
             .room_bytes(self.accounts.checkpoint_reserve(engine) + self.accounts.reclaim_reserve());
-        let pending = u64::from(engine.state.segments.counts().pending) * size;
+        let pending = u64::from(engine.state().segments().counts().pending) * size;
         let missing = window.saturating_sub(room + pending);
         (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
     }

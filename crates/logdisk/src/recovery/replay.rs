@@ -4,7 +4,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
-use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
+use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 
 use super::roll_forward::Chain;
@@ -62,7 +62,7 @@ fn apply_records(
         apply_record(state, &record, context, layout, nodes).map_err(Fault::into_error)?;
         state.account_for_nodes();
         // What was committed fits on the volume. A log that does not was forged to fill the memory.
-        if state.map.dirty_len_bytes() > layout.len_bytes() {
+        if state.map().dirty_len_bytes() > layout.len_bytes() {
             return Err(Error::Corrupted("its changes do not fit on the volume".into()));
         }
     }
@@ -107,8 +107,8 @@ pub(super) fn apply_record(
         | Record::MovePages { .. }
         | Record::SwapPages { .. } => apply_to_pages(state, record, *context, layout, nodes),
         Record::Version { branch, epoch, is_moved } => {
-            if !is_moved && epoch != state.versions.epoch() {
-                let now = state.versions.epoch();
+            if !is_moved && epoch != state.versions().epoch() {
+                let now = state.versions().epoch();
                 let what = format!(
                     "it continues in epoch {epoch} of branch {branch}, but the state is in epoch {now}"
                 );
@@ -198,8 +198,9 @@ fn apply_to_pages(
 fn is_emptied(state: &State, segment: SegmentNo) -> bool {
     // If the record was durable before the checkpoint was written, the checkpoint may have put its
     // own nodes there.
-    state.segments.layout().is_log_segment(segment)
-        && (state.segments.head(segment) == Head::Map || state.segments.live_bytes_of(segment) == 0)
+    state.segments().layout().is_log_segment(segment)
+        && (state.segments().head(segment) == Head::Map
+            || state.segments().live_bytes_of(segment) == 0)
 }
 
 /// Applies a record that changes the table of versions.
@@ -213,10 +214,5 @@ pub(super) fn apply_version(
         Record::DeleteRecord { index, .. } => (index, None),
         _ => return Ok(()),
     };
-    state.versions.enter(index, value)?;
-    // A collection that a crash undid must be done again, whatever the log states later (collection
-    // 2).
-    let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
-    let value = counters.as_deref().or(value);
-    state.put_system_record(VERSIONS_LIST, index, value, nodes)
+    state.enter_version(index, value, nodes)
 }

@@ -105,14 +105,14 @@ fn apply_records(
             Record::PutRecord { list: VERSIONS_LIST, .. }
             | Record::DeleteRecord { list: VERSIONS_LIST, .. } => {
                 apply_version(state, &record, nodes)?;
-                state.versions.check()?;
+                state.versions().check()?;
             }
             // Whether the reused segment still held something live is found when the blocks are
             // read.
             Record::Reuse { .. } => continue,
             Record::Version { .. } => apply_record(state, &record, context, layout, nodes)?,
             _ => {
-                if !context.is_moved && context.epoch != state.versions.epoch() {
+                if !context.is_moved && context.epoch != state.versions().epoch() {
                     let why = format!(
                         "it continues in epoch {}, which began in the lost part",
                         context.epoch
@@ -129,7 +129,7 @@ fn apply_records(
             }
         }
         state.account_for_nodes();
-        if state.map.dirty_len_bytes() > layout.len_bytes() {
+        if state.map().dirty_len_bytes() > layout.len_bytes() {
             let why = "its changes do not fit on the volume";
             return Err(Fault::from(Error::Corrupted(why.into())));
         }
@@ -145,7 +145,7 @@ fn is_applicable(
     nodes: &dyn Nodes,
 ) -> Outcome<bool> {
     let has = |list: u64| {
-        let ancestry = state.versions.head_ancestry(context.branch)?;
+        let ancestry = state.versions().head_ancestry(context.branch)?;
         Ok(list < Lid::CLIENT_END.0 && state.has_list(ancestry, list, nodes)?)
     };
     match *record {

@@ -64,13 +64,13 @@ fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
     let mut found = RecoveredLog::on(device);
     let (_, mut state, _) = found.forward(device, false).expect("it is sound");
     let RecoveredLog { superblock, checkpoint, chain, .. } = &found;
-    state.segments.settle();
+    state.segments_mut().settle();
     for segment in chain.segments(checkpoint) {
-        state.segments.close(segment);
+        state.segments_mut().close(segment);
     }
-    take_reused(device, &mut state.segments, checkpoint, superblock, chain)
+    take_reused(device, state.segments_mut(), checkpoint, superblock, chain)
         .expect("it can be flushed");
-    state.segments.clean_segments()
+    state.segments().clean_segments()
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn the_log_from_an_older_checkpoint_is_cut_off_before_records_that_cannot_be_app
     assert!(matches!(found.forward(&*device, false), Err(Error::Corrupted(_))));
     let (unit, state, notes) = found.forward(&*device, true).expect("a state is left");
     assert_eq!(unit, last_unit);
-    assert!(state.segments.live_bytes() >= PAGE_SIZE as u64);
+    assert!(state.segments().live_bytes() >= PAGE_SIZE as u64);
     assert!(notes.len() == 1 && notes[0].contains("for reuse"), "{notes:?}");
 }
 
@@ -134,7 +134,7 @@ fn segments_clean_before_a_crash_are_clean_after_it_without_a_checkpoint() {
             page = write(page);
         }
         disk.flush(CommitSeq::LATEST).expect("the device works");
-        let clean = disk.volume().read().state.segments.clean_segments();
+        let clean = disk.volume().read().state().segments().clean_segments();
         let found = clean_after_crash(&*device);
         let lacking: Vec<_> = clean.iter().filter(|segment| !found.contains(segment)).collect();
         assert!(lacking.is_empty(), "{lacking:?} of {clean:?}; found are {found:?}");

@@ -135,7 +135,7 @@ impl Volume {
     ) -> Result<Batch> {
         let mut batch = Batch { extents: Vec::new(), names: Vec::new(), upto: None };
         let mut walk = MapWalk::at(from);
-        let (layout, mirrors) = (self.layout(), self.read().state.segments.mirrors().clone());
+        let (layout, mirrors) = (self.layout(), self.read().state().segments().mirrors().clone());
         loop {
             let mut collector =
                 Collector { batch: &mut batch, layout, mirrors: &mirrors, end: upto };
@@ -168,8 +168,8 @@ impl Engine {
     ) -> Outcome<bool> {
         let is_named = match name {
             Name::Node(level, key) => {
-                let place = self.state.map.node_place(level, &key, nodes)?;
-                let segments = &self.state.segments;
+                let place = self.state().map().node_place(level, &key, nodes)?;
+                let segments = self.state().segments();
                 let in_mirror = |place: NodePtr| {
                     let addr = segments.mirrors().place_of(segments.layout(), place.addr)?;
                     Some(NodePtr { addr, ..place })
@@ -179,7 +179,7 @@ impl Engine {
                 place == Some(extent.node_ptr())
             }
             Name::Chunk(key) => {
-                let chunk = self.state.chunk_at(&key, nodes)?;
+                let chunk = self.state().chunk_at(&key, nodes)?;
                 let page = chunk.and_then(|chunk| chunk.get(u32::from(extent.slot)));
                 page.is_some_and(|page: PageRef| {
                     page.addr == extent.addr

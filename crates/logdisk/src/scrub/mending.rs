@@ -16,7 +16,7 @@ impl Volume {
         if self.is_writable() {
             return self.rewrite_node_of(level, key);
         }
-        let place = self.look(|engine, nodes| engine.state.map.node_place(level, key, nodes));
+        let place = self.look(|engine, nodes| engine.state().map().node_place(level, key, nodes));
         place.ok().flatten().is_some_and(|place| self.store().load(&place).is_ok())
     }
 
@@ -27,7 +27,7 @@ impl Volume {
         }
         let is_alone = {
             let engine = self.read();
-            let segments = &engine.state.segments;
+            let segments = engine.state().segments();
             let segment = segments.layout().segment_of(addr);
             segments.head(segment) == Head::Map
                 && segments.mirrors().of(segment).is_none()
@@ -42,14 +42,14 @@ impl Volume {
     fn has_room_to_mend(&self, engine: &Engine) -> bool {
         const TIMES: u64 = 6;
         let size = self.layout().segment_size_bytes();
-        let clean_bytes = u64::from(engine.state.segments.clean_count()) * size;
-        clean_bytes > TIMES * (engine.state.map.dirty_len_bytes() + size)
+        let clean_bytes = u64::from(engine.state().segments().clean_count()) * size;
+        clean_bytes > TIMES * (engine.state().map().dirty_len_bytes() + size)
             && !self.is_over_dirty_limit(engine)
     }
 
     fn rewrite_node_of(&self, level: u8, key: &Key) -> bool {
         let rewritten = self.change(LockHolder::Cleaning, |engine, nodes| {
-            match engine.state.map.node_place(level, key, nodes)? {
+            match engine.state().map().node_place(level, key, nodes)? {
                 Some(place) => engine.rewrite_node(&place, level, key, nodes),
                 None => Ok(false),
             }

@@ -148,7 +148,7 @@ impl Volume {
         let extent = extent?;
         let segment = self.layout().segment_of(extent.addr);
         if sweep.summaries.segment != segment {
-            let head = self.read().state.segments.head(segment);
+            let head = self.read().state().segments().head(segment);
             let header_at_bytes =
                 (head != Head::Payload).then(|| self.layout().segment_offset(segment));
             sweep.summaries = Summaries { segment, header_at_bytes, records: None };
@@ -227,7 +227,7 @@ impl Volume {
         let name = sweep.batch.name_of(extent);
         let pinned = self.look(|engine, nodes| {
             let is_live = engine.has_on_device(extent, name, nodes)?;
-            Ok(is_live.then(|| engine.state.segments.pin(extent.addr)))
+            Ok(is_live.then(|| engine.state().segments().pin(extent.addr)))
         });
         // If the map cannot be read there, that is noted as damage of the map.
         pinned.ok().flatten()

@@ -43,7 +43,7 @@ impl VersionManager {
         {
             let engine = self.volume.read();
             self.volume.check_writable(&engine)?;
-            change(&mut engine.state.versions.table().clone())?;
+            change(&mut engine.state().versions().table().clone())?;
         }
         self.volume.mark_features(INCOMPATIBLE_VERSIONS)
     }
@@ -56,7 +56,7 @@ impl VersionManager {
     ) -> Result<T> {
         self.mark_feature(&change)?;
         // A deletion may delete all ancestors too.
-        let branches = self.volume.read().state.versions.table().ancestors().len() as u64;
+        let branches = self.volume.read().state().versions().table().ancestors().len() as u64;
         let need = Need {
             log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
             kept_bytes: self.reserve_for_versions(reclaims),
@@ -73,7 +73,7 @@ impl VersionManager {
     /// The bytes that must stay free in addition when a volume gets its first version.
     fn reserve_for_versions(&self, reclaims: bool) -> u64 {
         let engine = self.volume.read();
-        let has_none = !engine.state.versions.are_several();
+        let has_none = !engine.state().versions().are_several();
         if has_none && !reclaims { self.accounts.map_bytes(&engine) } else { 0 }
     }
 }
@@ -85,14 +85,14 @@ impl Engine {
         change: &impl Fn(&mut VersionTable) -> Result<T>,
         nodes: &dyn Nodes,
     ) -> Outcome<T> {
-        let (result, plan) = self.state.versions.plan(change)?;
+        let (result, plan) = self.state().versions().plan(change)?;
         if plan.records().is_empty() {
             return Ok(result);
         }
-        let epoch = self.state.versions.epoch();
+        let epoch = self.state().versions().epoch();
         self.apply_system_records(VERSIONS_LIST, plan.records(), nodes)?;
-        self.state.versions.make(plan);
-        if self.state.versions.epoch() != epoch {
+        self.state_mut().change_versions(plan);
+        if self.state().versions().epoch() != epoch {
             self.end_changes();
         }
         Ok(result)

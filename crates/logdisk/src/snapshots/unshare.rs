@@ -63,15 +63,16 @@ impl Engine {
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<Shared>> {
         let slots = 0..CHUNK_PAGES as u32;
-        let edit = self.state.edit_chunk_whole(view.branch, list, number, slots.clone(), nodes)?;
+        let edit =
+            self.state().edit_chunk_whole(view.branch, list, number, slots.clone(), nodes)?;
         let mut shared = Vec::new();
-        for slot in slots.filter(|slot| self.state.is_shared(&edit, *slot)) {
+        for slot in slots.filter(|slot| self.state().is_shared(&edit, *slot)) {
             let Some(page) = edit.page(slot) else { continue };
             let in_memory = match usize::from(page.len_bytes) {
                 0 => Some(Vec::new()),
                 len => self.block_in_memory(page.addr, len).map(<[u8]>::to_vec),
             };
-            shared.push((slot, page, in_memory, self.state.segments.pin(page.addr)));
+            shared.push((slot, page, in_memory, self.state().segments().pin(page.addr)));
         }
         Ok(shared)
     }
@@ -90,16 +91,16 @@ impl Engine {
         let unit = self.begin_unit(self.head_context(branch), 1, 0, record_bytes)?;
         self.transact(nodes, |engine| {
             let slots = 0..CHUNK_PAGES as u32;
-            let mut edit = engine.state.edit_chunk_whole(branch, list, number, slots, nodes)?;
-            if edit.page(slot) != Some(*page) || !engine.state.is_shared(&edit, slot) {
+            let mut edit = engine.state().edit_chunk_whole(branch, list, number, slots, nodes)?;
+            if edit.page(slot) != Some(*page) || !engine.state().is_shared(&edit, slot) {
                 return Ok(());
             }
             let block = match stored.len() {
                 0 => PageRef::ZERO,
                 len => engine.partial().place(&Content::of(stored, len)),
             };
-            engine.state.replace(&mut edit, slot, block);
-            engine.state.put_edit(&edit, nodes)?;
+            engine.state_mut().replace(&mut edit, slot, block);
+            engine.state_mut().put_edit(&edit, nodes)?;
             let page_index = number * CHUNK_PAGES + u64::from(slot);
             engine.partial().set_context(unit.context());
             if block.len_bytes == 0 {

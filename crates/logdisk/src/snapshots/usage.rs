@@ -295,14 +295,14 @@ fn seen<'a>(ancestry: Ancestry<'a>, entries: &'a [Entry]) -> impl Iterator<Item 
 /// Walks over the map and counts, for each version, the bytes of the blocks that it sees and of
 /// those that only it sees.
 pub(crate) fn count(volume: &Volume) -> Result<Vec<VersionUsage>> {
-    let viewpoints = UsageCounter::of(&volume.read().state.versions, &FxHashSet::default())?;
+    let viewpoints = UsageCounter::of(volume.read().state().versions(), &FxHashSet::default())?;
     walk(volume, viewpoints)
 }
 
 /// Counts the bytes of the blocks that only these versions see.
 pub(crate) fn freed_by(volume: &Volume, views: &[View]) -> Result<u64> {
     let mut together: FxHashSet<View> = views.iter().copied().collect();
-    let viewpoints = UsageCounter::of(&volume.read().state.versions, &together)?;
+    let viewpoints = UsageCounter::of(volume.read().state().versions(), &together)?;
     // The first of these versions owns what only they see.
     let first = viewpoints.usages.iter().position(|usage| together.contains(&usage.view));
     for usage in &viewpoints.usages {
@@ -322,8 +322,8 @@ fn walk(volume: &Volume, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsag
             let mut items: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
             let end = engine.end_of_step(&next, nodes)?;
             if let Some(end) = &end {
-                engine.state.visit_items(&next, end, nodes, &mut |entries, of_list| {
-                    let current = |entries| engine.state.without_remains(entries).into_owned();
+                engine.state().visit_items(&next, end, nodes, &mut |entries, of_list| {
+                    let current = |entries| engine.state().without_remains(entries).into_owned();
                     let chunk = current(entries);
                     if chunk.first().is_some_and(|(key, _)| key.space == Space::Chunks) {
                         items.push((chunk, current(of_list)));
@@ -358,12 +358,13 @@ pub(crate) fn changed_lists(
         return Ok(lists);
     }
     volume.walk_slices(&mut next, |engine, next, nodes| {
-        let ancestries = (engine.state.versions.ancestry(a)?, engine.state.versions.ancestry(b)?);
+        let ancestries =
+            (engine.state().versions().ancestry(a)?, engine.state().versions().ancestry(b)?);
         let common = ancestries.0.parts_after(&ancestries.1);
         let mut count = 0;
         let mut at = *next;
         let mut found = None;
-        let walked = engine.state.map.visit_newer(next, &end, common, nodes, &mut |key, _| {
+        let walked = engine.state().map().visit_newer(next, &end, common, nodes, &mut |key, _| {
             count += 1;
             at = *key;
             if ancestries.0.sees(key) != ancestries.1.sees(key) {

@@ -75,7 +75,7 @@ impl Host {
         // and never omitted.
         let (taken_bytes, unwritten_bytes, full_bytes) = {
             let engine = self.volume.read();
-            let clean = engine.state.segments.counts().clean;
+            let clean = engine.state().segments().counts().clean;
             let full = self.volume.layout().segment_count().saturating_sub(clean);
             let full_bytes = u64::from(full) * self.volume.layout().segment_size_bytes();
             (engine.taken_bytes(), engine.unwritten_bytes(), full_bytes)

@@ -109,7 +109,7 @@ impl Accounts {
     /// Whether the segments that are clean, or will be after a checkpoint, are fewer than should be
     /// ready and than `at_least`.
     pub(crate) fn room_is_short(&self, engine: &Engine, at_least: u32) -> bool {
-        let counts = engine.state.segments.counts();
+        let counts = engine.state().segments().counts();
         let ready = self.pool_segments(engine).max(at_least);
         // Segments are not counted as long as a checkpoint would not be worth it for them.
         let waiting = self.unreusable_segments(engine);
@@ -122,10 +122,10 @@ impl Accounts {
     /// nodes takes time and segments, too. So while some clean segments are left, the checkpoint
     /// waits until it frees many at once.
     pub(crate) fn wants_checkpoint(&self, engine: &Engine) -> bool {
-        if engine.state.segments.is_held() {
+        if engine.state().segments().is_held() {
             return false;
         }
-        let counts = engine.state.segments.counts();
+        let counts = engine.state().segments().counts();
         let pending = self.unreusable_segments(engine);
         let is_due = self.pool_is_low(engine);
         // Cleaning cannot continue without a checkpoint.
@@ -137,14 +137,14 @@ impl Accounts {
     /// Whether segments that wait because a state is held are needed by now: clean segments are so
     /// few that a checkpoint would be taken for those that wait.
     pub(crate) fn needs_what_is_held(&self, engine: &Engine) -> bool {
-        engine.state.segments.is_held()
-            && engine.state.segments.has_pending()
+        engine.state().segments().is_held()
+            && engine.state().segments().has_pending()
             && self.pool_is_low(engine)
     }
 
     /// Whether so few segments are clean that a checkpoint is taken if it frees many.
     fn pool_is_low(&self, engine: &Engine) -> bool {
-        engine.state.segments.clean_count()
+        engine.state().segments().clean_count()
             <= self.scarce_segments(engine) + self.pool_segments(engine) / 4
     }
 
@@ -156,7 +156,7 @@ impl Accounts {
 
     /// Segments that only a checkpoint makes clean.
     pub(crate) fn unreusable_segments(&self, engine: &Engine) -> u32 {
-        engine.state.segments.counts().pending.saturating_sub(engine.reusable_count())
+        engine.state().segments().counts().pending.saturating_sub(engine.reusable_count())
     }
 
     /// Whether so many segments are worth more than the nodes that a checkpoint writes: twice as
@@ -169,7 +169,7 @@ impl Accounts {
         is_urgent: bool,
     ) -> bool {
         let size = self.volume.layout().segment_size_bytes();
-        let cost_bytes = engine.state.map.dirty_len_bytes() + size / 2;
+        let cost_bytes = engine.state().map().dirty_len_bytes() + size / 2;
         let times = if is_urgent { 2 } else { 6 };
         u64::from(segments) * size > times * cost_bytes
     }
@@ -180,7 +180,7 @@ impl Accounts {
     /// used up, because commits continue while the flushes take their time.
     pub(crate) fn reuse_is_wanted(&self, engine: &Engine) -> bool {
         engine.reusable_count() >= (self.pace_segments() / 2).max(1)
-            && engine.state.segments.clean_count()
+            && engine.state().segments().clean_count()
                 <= self.scarce_segments(engine) + self.pool_segments(engine) / 2
     }
 
@@ -202,8 +202,11 @@ impl Accounts {
     /// is dead, a larger pool lets clients write much at once without waiting. So a quarter of all
     /// segments times the third power of the dead share is added to the segments of the pace.
     pub(crate) fn pool_segments(&self, engine: &Engine) -> u32 {
-        let live =
-            engine.state.segments.live_bytes().div_ceil(self.volume.layout().segment_size_bytes());
+        let live = engine
+            .state()
+            .segments()
+            .live_bytes()
+            .div_ceil(self.volume.layout().segment_size_bytes());
         let all = self.volume.layout().log_segments().count() as u64;
         let dead = u128::from(all.saturating_sub(live));
         let all = u128::from(all);
@@ -247,10 +250,10 @@ impl Accounts {
     /// About what checkpoints have still to write of the present map, with the usage records that
     /// the next one brings up to date.
     pub(crate) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
-        let unrecorded = engine.state.segments.unrecorded().len() as u64;
+        let unrecorded = engine.state().segments().unrecorded().len() as u64;
         let all = u64::from(self.volume.layout().segment_count()) * MAX_USAGE_LEN_BYTES;
         let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);
-        self.map_stream.left_bytes() + engine.state.map.due_len_bytes() + usage_bytes
+        self.map_stream.left_bytes() + engine.state().map().due_len_bytes() + usage_bytes
     }
 
     /// The clean segments that checkpoints take for the present map, beyond the one that they are
@@ -271,14 +274,14 @@ impl Accounts {
         let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
         let segments = self.unwritten_len_bytes(engine).div_ceil(size - unused) + 1;
         let here = self.map_stream.room_bytes();
-        u64::from(engine.state.segments.clean_count()) * size + here >= segments * size
+        u64::from(engine.state().segments().clean_count()) * size + here >= segments * size
     }
 
     /// Describes the reserve, for the message of a failed assertion.
     pub(crate) fn describe_reserve(&self, engine: &Engine) -> String {
         format!(
             "{:?}, {} bytes of nodes to be written",
-            engine.state.segments.counts(),
+            engine.state().segments().counts(),
             self.unwritten_len_bytes(engine)
         )
     }
@@ -305,7 +308,7 @@ impl Accounts {
     /// The capacity of the volume for clients: the segments less those out of use, the reserves and
     /// those that the map stream fills, each as far as it can be filled with live blocks.
     pub(crate) fn capacity_bytes(&self, engine: &Engine) -> u64 {
-        let retired = u64::from(engine.state.segments.retired_count());
+        let retired = u64::from(engine.state().segments().retired_count());
         let segments = self.volume.layout().log_segments().count() as u64 - retired;
         let reserve =
             u64::from(self.reserve_for(self.volume.most_dirty_bytes()) + self.reclaim_reserve());
@@ -328,7 +331,7 @@ impl Accounts {
     /// The live bytes as they lie on the device, with nodes in all copies. They include map nodes
     /// that no checkpoint has written yet, and the records that short blocks have in the log.
     pub(crate) fn stored_bytes(&self, engine: &Engine) -> u64 {
-        let segments = &engine.state.segments;
+        let segments = engine.state().segments();
         let blocks_bytes = segments.live_bytes().saturating_sub(segments.node_bytes());
         blocks_bytes + segments.short_records_bytes() + self.map_bytes(engine)
     }
@@ -336,12 +339,14 @@ impl Accounts {
     /// The stored bytes and what pages of zeros take when they are written, so that they always can
     /// be.
     pub(crate) fn used_bytes(&self, engine: &Engine) -> u64 {
-        self.stored_bytes(engine).saturating_add(engine.state.segments.zero_pages_bytes())
+        self.stored_bytes(engine).saturating_add(engine.state().segments().zero_pages_bytes())
     }
 
     /// The bytes that the map takes in all copies.
     pub(crate) fn map_bytes(&self, engine: &Engine) -> u64 {
-        self.in_all_copies(engine.state.segments.node_bytes() + engine.state.map.dirty_len_bytes())
+        self.in_all_copies(
+            engine.state().segments().node_bytes() + engine.state().map().dirty_len_bytes(),
+        )
     }
 
     /// The bytes that clients cannot use: the used bytes, and the dead share that the map's
@@ -350,7 +355,7 @@ impl Accounts {
     /// is no longer than that one. So everything can be removed, however full the volume is.
     pub(crate) fn charged_bytes(&self, engine: &Engine) -> u64 {
         let map_bytes = self.map_bytes(engine);
-        let kept_bytes = if engine.state.versions.are_several() { map_bytes } else { 0 };
+        let kept_bytes = if engine.state().versions().are_several() { map_bytes } else { 0 };
         self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
 }

@@ -74,7 +74,7 @@ impl Reuse {
         {
             let mut engine = self.volume.write();
             // What is held is not filled again (segments 3).
-            if self.volume.check_writable(&engine).is_err() || engine.state.segments.is_held() {
+            if self.volume.check_writable(&engine).is_err() || engine.state().segments().is_held() {
                 return Ok(false);
             }
             let enough = self.accounts.clean_after_reuse(&engine);
@@ -89,7 +89,7 @@ impl Reuse {
             let has_entered = engine.enter_reuse_records()?;
             Ok(has_entered
                 || engine.reuse_queue().gains_from_flush()
-                || engine.state.segments.reclaimable_count() > 0)
+                || engine.state().segments().reclaimable_count() > 0)
         })
     }
 }

@@ -102,7 +102,8 @@ impl Accounts {
     /// What is free on the host if clients have `charged_bytes`. Pages of zeros take nothing there
     /// and are not counted, so that space promised before the host became full prevents no writes.
     fn free_on_host(&self, engine: &Engine, charged_bytes: u64) -> Option<u64> {
-        let stored_bytes = charged_bytes.saturating_sub(engine.state.segments.zero_pages_bytes());
+        let stored_bytes =
+            charged_bytes.saturating_sub(engine.state().segments().zero_pages_bytes());
         Some(self.capacity_on_host(engine)?.saturating_sub(stored_bytes))
     }
 

@@ -447,7 +447,11 @@ mod tests {
             let mut engine = disk.volume().write();
             let item = ItemKey::chunk(list.0, 0);
             for (epoch, to) in [(0, 9), (snapshot.epoch, 0)] {
-                engine.state.map.put(item.key(head.branch, epoch), forged(to), &nodes).unwrap();
+                engine
+                    .state_mut()
+                    .map
+                    .put(item.key(head.branch, epoch), forged(to), &nodes)
+                    .unwrap();
             }
         }
         let mut page = [1; PAGE_SIZE];
@@ -476,11 +480,11 @@ mod tests {
         }
         let engine = disk.volume().read();
         let nodes = crate::map::store::PinnedNodes::loading(disk.volume().store());
-        let ancestry = engine.state.versions.head_ancestry(0).unwrap();
+        let ancestry = engine.state().versions.head_ancestry(0).unwrap();
         let (mut step_count, mut found) = (0, None);
         let item = ItemKey::chunk(list.0, 0);
         engine
-            .state
+            .state()
             .look_back_past(ancestry, item, &nodes, &mut |_, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 step_count += 1;

@@ -91,13 +91,13 @@ impl Volume {
         });
         if let Err(refusal) = stated {
             let mut engine = self.engine.write();
-            opened.into_iter().for_each(|spare| engine.state.segments.close(spare));
+            opened.into_iter().for_each(|spare| engine.state_mut().segments_mut().close(spare));
             return Err(refusal);
         }
         redirect(&self.device, &next).map_err(|error| failed(&format!("; {error}")))?;
         let mut engine = self.engine.write();
-        opened.into_iter().for_each(|spare| engine.state.segments.retire_spare(spare));
-        engine.state.segments.retire(segment);
+        opened.into_iter().for_each(|spare| engine.state_mut().segments_mut().retire_spare(spare));
+        engine.state_mut().segments_mut().retire(segment);
         drop(engine);
         *superblock = next;
         self.back_up(&superblock).map_err(|error| failed(&format!("; {error}")))
@@ -121,7 +121,9 @@ impl Volume {
                 None => {
                     let mut engine = self.engine.write();
                     let kept = engine.kept_segments().saturating_sub(1).max(MIN_KEPT);
-                    let Some(spare) = engine.state.segments.open_spare(kept) else { break };
+                    let Some(spare) = engine.state_mut().segments_mut().open_spare(kept) else {
+                        break;
+                    };
                     opened.push(spare);
                     spare
                 }

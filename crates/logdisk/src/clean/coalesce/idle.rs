@@ -79,7 +79,7 @@ impl IdleCoalescing {
             if engine.closed_reason().is_some() || !self.is_idle_pass_due(&mut pass, &engine) {
                 return Ok(false);
             }
-            (engine.commit_seq(), engine.state.versions.table().main)
+            (engine.commit_seq(), engine.state().versions().table().main)
         };
         let view = View { branch: main, epoch: None };
         let is_undisturbed = || self.volume.read().commit_seq() == commit_seq;
@@ -92,7 +92,7 @@ impl IdleCoalescing {
                 // there gets the error.
                 Ok(RunSearch::Nothing) | Err(_) => {
                     pass.next = Place::START;
-                    pass.ended_at = Some(self.volume.read().state.clock());
+                    pass.ended_at = Some(self.volume.read().state().clock());
                     break;
                 }
                 Ok(RunSearch::Elsewhere(next)) => {
@@ -118,7 +118,7 @@ impl IdleCoalescing {
     /// Whether there is a walk to continue or to begin, and it may move something.
     fn is_idle_pass_due(&self, pass: &mut Pass, engine: &Engine) -> bool {
         let share_percent = self.accounts.clean_settings().coalescing.share_percent;
-        let live_bytes = engine.state.segments.live_bytes();
+        let live_bytes = engine.state().segments().live_bytes();
         pass.earn(
             engine.user_page_bytes(),
             share_percent,
@@ -127,7 +127,8 @@ impl IdleCoalescing {
         );
         let rest_bytes = (live_bytes / REST_SHARE_OF_LIVE)
             .max(REST_SEGMENTS * self.volume.layout().segment_size_bytes());
-        let is_rested = |ended_at: u64| engine.state.clock().saturating_sub(ended_at) >= rest_bytes;
+        let is_rested =
+            |ended_at: u64| engine.state().clock().saturating_sub(ended_at) >= rest_bytes;
         if pass.ended_at.is_some_and(|ended_at| !is_rested(ended_at))
             || pass.credit_bytes.is_none_or(|credit| credit < STRETCH_BYTES)
             // Half of what idle cleaning makes stays for the clients that write next.

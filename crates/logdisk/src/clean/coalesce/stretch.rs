@@ -103,7 +103,7 @@ impl Engine {
         let start = Key::first(from.list, Space::Chunks, from.page / CHUNK_PAGES);
         let end = Key::first(until, Space::List, 0);
         let mut first = None;
-        self.state.map.visit(&start, &end, nodes, &mut |key, _| {
+        self.state().map().visit(&start, &end, nodes, &mut |key, _| {
             first = Some(*key);
             ControlFlow::Break(())
         })?;
@@ -111,8 +111,8 @@ impl Engine {
         if space != Space::Chunks {
             return Ok(RunSearch::Elsewhere(Place { list, page: 0 }));
         }
-        let ancestry = self.state.versions.ancestry(view)?;
-        if !self.state.may_have(ancestry, list, nodes)? {
+        let ancestry = self.state().versions().ancestry(view)?;
+        if !self.state().may_have(ancestry, list, nodes)? {
             return Ok(RunSearch::Elsewhere(Place { list: list + 1, page: 0 }));
         }
         let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;
@@ -126,7 +126,7 @@ impl Engine {
         settings: &CoalesceSettings,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
-        let hints = self.state.list_hints(ancestry, place.list, nodes)?;
+        let hints = self.state().list_hints(ancestry, place.list, nodes)?;
         let is_clustered = hints.is_some_and(|hints| hints.locality == Locality::Clustered);
         let mut blocks = self.blocks_of(ancestry, place, nodes)?;
         blocks.sort_by_key(order);
@@ -148,7 +148,7 @@ impl Engine {
         }
         small.sort_by_key(|block| block.page_index);
         let fetch = |(number, block): (usize, &NamedPage)| {
-            let pin = self.state.segments.pin(block.page.addr);
+            let pin = self.state().segments().pin(block.page.addr);
             Fetch::new(block.page_index, block.page, number * PAGE_SIZE, pin)
         };
         let mut fetches: Vec<Fetch> = small.iter().enumerate().map(fetch).collect();
@@ -188,7 +188,7 @@ impl Engine {
         for number in first..first + STRETCH_PAGES / CHUNK_PAGES {
             let mut wanted = u32::MAX;
             let item = ItemKey::chunk(list, number);
-            self.state.look_back_past(ancestry, item, nodes, &mut |key, value| {
+            self.state().look_back_past(ancestry, item, nodes, &mut |key, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
                 blocks.extend(stored.map(|(slot, page)| NamedPage {
@@ -211,7 +211,7 @@ impl Engine {
     /// The class that the policy chooses for blocks that are written together: that of survivors as
     /// old as these blocks are on average.
     fn class_of(&self, blocks: &[NamedPage]) -> Class {
-        let segments = &self.state.segments;
+        let segments = self.state().segments();
         let policy_view = |block: &NamedPage| segments.policy_view_at(block.page.addr);
         // The class is never hotter than the coldest one that the blocks come from.
         let Some(coldest) = blocks.iter().map(policy_view).max_by_key(|from| from.class) else {
@@ -220,17 +220,17 @@ impl Engine {
         let sum: u128 = blocks.iter().map(|block| u128::from(policy_view(block).written_at)).sum();
         let written_at = (sum / blocks.len() as u128) as u64;
         let left = dendro_policy::Segment { written_at, ..coldest };
-        self.streams().policy().survivor_class(&left, &self.state.present())
+        self.streams().policy().survivor_class(&left, &self.state().present())
     }
 
     /// Whether the blocks have not been written for a while. The time of a block is the average
     /// time at which the blocks in its segment were written.
     fn is_quiet(&self, blocks: &[NamedPage]) -> bool {
-        let segments = &self.state.segments;
+        let segments = self.state().segments();
         let times =
             || blocks.iter().map(|block| segments.policy_view_at(block.page.addr).written_at);
         let (Some(first), Some(last)) = (times().min(), times().max()) else { return false };
-        let quiet = self.state.clock().saturating_sub(last);
+        let quiet = self.state().clock().saturating_sub(last);
         let least = QUIET_SEGMENTS * segments.layout().segment_size_bytes();
         quiet >= least.max((last - first) / QUIET_SHARE)
     }

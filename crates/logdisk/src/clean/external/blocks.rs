@@ -63,7 +63,7 @@ impl ExternalAccess {
         let segment = self.filled_segment(number)?;
         self.write_out(segment)?;
         let base = Addr::from_bytes(self.volume.layout().segment_offset(segment));
-        let _pin = self.volume.read().state.segments.pin(base);
+        let _pin = self.volume.read().state().segments().pin(base);
         let max = max.min(MAX_BLOCKS_PER_CALL);
         let mut blocks = Vec::new();
         let mut at = from;
@@ -102,7 +102,7 @@ impl ExternalAccess {
             let last = self.volume.layout().segment_count() - 1;
             return Err(QuestionError::NoSuchSegment { number, last });
         }
-        match self.volume.read().state.segments.state(segment) {
+        match self.volume.read().state().segments().state(segment) {
             SegmentState::Dirty => Ok(segment),
             SegmentState::Open => Err(QuestionError::Open(number)),
             SegmentState::Clean | SegmentState::Retired => Err(QuestionError::Clean(number)),
@@ -124,7 +124,7 @@ impl ExternalAccess {
         let next = self.volume.look(|engine, nodes| {
             blocks.truncate(len_before);
             let (mut next, mut seen, mut last) = (None, 0, None);
-            engine.state.map.visit(&start, &end, nodes, &mut |key, value| {
+            engine.state().map().visit(&start, &end, nodes, &mut |key, value| {
                 seen += 1;
                 let is_full = blocks.len() + CHUNK_PAGES as usize > MAX_BLOCKS_PER_CALL;
                 // The entries of one item stay together, because a cursor does not distinguish its

@@ -63,7 +63,7 @@ impl ExternalAccess {
     fn rewrite_batch(&self, batch: &[Block]) -> Result<Vec<Rewritten>> {
         if !self.may_write_batch() {
             // The segments that are pending may be enough once a checkpoint makes them clean.
-            if self.volume.read().state.segments.has_pending() {
+            if self.volume.read().state().segments().has_pending() {
                 self.checkpointer.take()?;
             }
             if !self.may_write_batch() {
@@ -163,7 +163,7 @@ impl ExternalAccess {
             let (is_moved, is_over_memory_limit) =
                 self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                     self.volume.check_writable(engine)?;
-                    let place = engine.state.map.node_place(level, &first_key, nodes)?;
+                    let place = engine.state().map().node_place(level, &first_key, nodes)?;
                     let is_moved = match place.filter(|place| place.addr == addr) {
                         Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
                         None => false,
@@ -201,7 +201,7 @@ impl Engine {
     fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<NamedPage>> {
         let BlockName::Page { list, page_index, branch, epoch } = *name else { return Ok(None) };
         let key = ItemKey::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
-        let chunk = self.state.chunk_at(&key, nodes)?;
+        let chunk = self.state().chunk_at(&key, nodes)?;
         let page = chunk.and_then(|chunk| chunk.get((page_index % CHUNK_PAGES) as u32));
         let page = page.filter(|page| page.len_bytes > 0);
         let version = (branch, epoch);
@@ -209,7 +209,7 @@ impl Engine {
     }
 
     fn node(&self, level: u8, first_key: &Key, nodes: &dyn Nodes) -> Outcome<Option<NodePtr>> {
-        self.state.map.node_place(level, first_key, nodes)
+        self.state().map().node_place(level, first_key, nodes)
     }
 
     /// Returns what the map states now about `block`, number `at` of its batch.
@@ -217,8 +217,8 @@ impl Engine {
         if self.place(&block.name, nodes)? != Some(block.addr) {
             return Ok(Lookup::Settled(Rewritten::Dead));
         }
-        let segment = self.state.segments.layout().segment_of(block.addr);
-        if self.state.segments.state(segment) != SegmentState::Dirty
+        let segment = self.state().segments().layout().segment_of(block.addr);
+        if self.state().segments().state(segment) != SegmentState::Dirty
             || self.unwritten().any(|closed| closed.segment == segment)
         {
             return Ok(Lookup::Settled(Rewritten::Open));
@@ -227,7 +227,7 @@ impl Engine {
             BlockName::Node { .. } => Lookup::Node,
             BlockName::Page { .. } => match self.page(&block.name, nodes)? {
                 Some(block) => {
-                    let pin = self.state.segments.pin(block.page.addr);
+                    let pin = self.state().segments().pin(block.page.addr);
                     Lookup::Page(FoundPage { at, block, _pin: pin })
                 }
                 None => Lookup::Settled(Rewritten::Dead),

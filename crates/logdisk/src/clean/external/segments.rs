@@ -13,11 +13,11 @@ impl ExternalAccess {
     pub(crate) fn volume_facts(&self) -> VolumeFacts {
         let engine = self.volume.read();
         VolumeFacts {
-            clock: engine.state.clock(),
-            live_bytes: engine.state.segments.live_bytes(),
+            clock: engine.state().clock(),
+            live_bytes: engine.state().segments().live_bytes(),
             segment_bytes: self.volume.layout().segment_size_bytes(),
             segment_count: self.volume.layout().segment_count(),
-            clean_count: engine.state.segments.clean_count(),
+            clean_count: engine.state().segments().clean_count(),
             reserved_count: self.accounts.checkpoint_reserve(&engine)
                 + self.accounts.reclaim_reserve(),
         }
@@ -25,13 +25,13 @@ impl ExternalAccess {
 
     /// See [`LogDisk::clean_segment_count`](crate::LogDisk::clean_segment_count).
     pub(crate) fn clean_segment_count(&self) -> u32 {
-        self.volume.read().state.segments.clean_count()
+        self.volume.read().state().segments().clean_count()
     }
 
     /// See [`LogDisk::segments`](crate::LogDisk::segments).
     pub(crate) fn segments(&self, from: u32, max: usize) -> Vec<SegmentFacts> {
         let engine = self.volume.read();
-        let segments = &engine.state.segments;
+        let segments = engine.state().segments();
         self.volume
             .layout()
             .log_segments()
@@ -65,7 +65,7 @@ impl ExternalAccess {
             if at >= MAX_SEGMENTS_PER_CALL || !self.volume.layout().is_log_segment(segment) {
                 return Released::Unknown;
             }
-            let facts = facts(&engine.state.segments, segment);
+            let facts = facts(engine.state().segments(), segment);
             match facts.status {
                 SegmentStatus::Clean | SegmentStatus::Retired => Released::Clean,
                 SegmentStatus::Pending => Released::Pending,
