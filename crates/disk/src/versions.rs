@@ -2,7 +2,8 @@
 //!
 //! A **branch** is a history with a writable head. A new disk has one, number 0. A **snapshot** is
 //! a moment of a branch that stays readable. Time is counted in **epochs**: each snapshot ends one,
-//! so a pair of branch and epoch always names the same moment. A branch is made from a moment or
+//! so a pair of branch and epoch always names the same moment. A disk may end one at any other time
+//! too, so epochs of snapshots do not always follow each other. A branch is made from a moment or
 //! from a head, and inherits what was visible there. Later changes in one do not affect the other.
 //! The *ancestry* of a view is the path from its branch to the first one, along the branches that
 //! each was made from.

@@ -33,6 +33,18 @@ fn large_disks_with_long_checkpoints_survive_crashes_too() {
 }
 
 #[test]
+fn a_list_made_again_ends_an_epoch_and_no_crash_comes_between_that_shows() {
+    // Units of this seed make large lists again while there are snapshots.
+    let tally = Tally::default();
+    run_seeds(500_002..500_003, 2, &tally, |seed| {
+        let (system, effort) = workload::of_seed(seed);
+        (system, Effort { point_count: Some(30), ..effort })
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    println!("{tally}");
+}
+
+#[test]
 fn what_threads_commit_at_the_same_time_survives_in_the_order_of_its_numbers() {
     for seed in 1..6 {
         let (system, _) = workload::of_seed(seed);

@@ -82,6 +82,14 @@ impl ModelVersions {
         Ok(())
     }
 
+    /// Ends the epoch, as a disk may do of its own accord. No version changes by it.
+    ///
+    /// # Panics
+    /// No epoch follows.
+    pub fn end_epoch(&mut self) {
+        self.table.end_epoch().expect("an epoch follows");
+    }
+
     /// As [`Versions::snapshot`], made at `time`.
     ///
     /// # Errors

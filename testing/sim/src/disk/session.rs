@@ -300,13 +300,6 @@ impl<'a, E: Engine> Session<'a, E> {
         }
         let which = self.rng.below(self.units.len() as u64) as usize;
         let (view, unit) = self.units.swap_remove(which);
-        let mut after = self.life.state.clone();
-        let expected = after.contents.apply(view, &unit);
-        for op in &unit {
-            if let Op::CreateList { list, .. } = op {
-                after.highest_list = after.highest_list.max(*list);
-            }
-        }
         let mut aru = Aru::new(view);
         if self.rng.chance(20)
             && let Ok(reservation) = self.life.disk.reserve(self.rng.below(1 << 20))
@@ -317,7 +310,14 @@ impl<'a, E: Engine> Session<'a, E> {
             aru.push(op.clone());
         }
         let event_count = self.device.recorded_count();
-        match (self.life.disk.commit(aru), expected) {
+        let answer = self.life.disk.commit(aru);
+        self.follow_epochs(&unit, event_count);
+        let mut after = self.life.state.clone();
+        let expected = after.contents.apply(view, &unit);
+        for list in unit.iter().filter_map(made_list) {
+            after.highest_list = after.highest_list.max(list);
+        }
+        match (answer, expected) {
             (Ok(seq), Ok(())) => {
                 self.life.state = after.clone();
                 let entry = self.trace.push(after, event_count);
@@ -353,6 +353,21 @@ impl<'a, E: Engine> Session<'a, E> {
             (answer, expected) => {
                 Err(format!("a commit answered {answer:?} rather than {expected:?}"))
             }
+        }
+    }
+
+    /// Ends the epochs that the disk has ended to commit `unit`, whatever became of the unit: one
+    /// that makes a list again may end some.
+    fn follow_epochs(&mut self, unit: &[Op<'_>], event_count: usize) {
+        let has_versions = self.system.versions_percent > 0;
+        if !has_versions || unit.iter().find_map(made_list).is_none() {
+            return;
+        }
+        let Some(disk) = self.system.engine.versions(&self.life.disk) else { return };
+        let epoch = disk.versions().epoch;
+        while self.life.state.contents.table().epoch < epoch {
+            self.life.state.contents.end_epoch();
+            self.trace.push(self.life.state.clone(), event_count);
         }
     }
 
@@ -559,6 +574,14 @@ const fn is_mistake(error: &Error) -> bool {
             | Error::OutOfRange { .. }
             | Error::UnitTooLong
     )
+}
+
+/// The list that `op` makes.
+const fn made_list(op: &Op<'_>) -> Option<Lid> {
+    match op {
+        Op::CreateList { list, .. } => Some(*list),
+        _ => None,
+    }
 }
 
 /// Whether a unit changes something before it deletes a list and creates it again.

@@ -69,8 +69,7 @@ impl<E: Engine> DiskSystem<E> {
 
     /// All that the disk holds, in all versions.
     pub(super) fn read(&self, disk: &E::Disk) -> dendro_disk::Result<ModelVersions> {
-        // A disk may end an epoch of its own accord. Units that make it do so are wrong beside
-        // other versions.
+        // A disk may end epochs of its own accord, which does not count where there is one version.
         match self.engine.versions(disk).filter(|_| self.versions_percent > 0) {
             Some(versions) => ModelVersions::read_from(versions),
             None => Ok(ModelVersions::new(ModelState::read_from(disk)?, NOW)),
