@@ -131,6 +131,7 @@ macro_rules! versions_conformance_cases {
             snapshots::a_snapshot_falls_between_two_units
             snapshots::shares_follow_what_versions_hold
             snapshots::lists_that_may_differ_are_told_and_others_are_not
+            snapshots::records_and_pages_that_differ_are_told_and_others_are_not
             snapshots::a_disk_that_was_shut_down_changes_no_versions
             branches::a_branch_from_a_head_goes_its_own_way
             branches::a_branch_from_a_snapshot_starts_there

@@ -26,9 +26,9 @@ pub use state::{ModelList, ModelState, apply};
 pub use versions::ModelVersions;
 
 use crate::{
-    Aru, Branch, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op,
-    PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable, VersionUsage, Versions,
-    View,
+    Aru, Branch, CommitSeq, Error, GROUP_PAGES, Ledger, Lid, ListHints, LogicalDisk,
+    MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable,
+    VersionUsage, Versions, View,
 };
 
 /// Why a disk that was shut down is read-only.
@@ -393,5 +393,26 @@ impl Versions for ModelDisk {
         let mut lists = self.inner.read().versions.changed_lists(a, b, from)?;
         lists.truncate(max);
         Ok(lists)
+    }
+
+    fn changed_records(
+        &self,
+        a: View,
+        b: View,
+        list: Lid,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<u64>> {
+        let mut records = self.inner.read().versions.changed_records(a, b, list, from)?;
+        records.truncate(max);
+        Ok(records)
+    }
+
+    fn changed_pages(&self, a: View, b: View, list: Lid, from: u64) -> Result<Option<Range<u64>>> {
+        let pages = self.inner.read().versions.changed_pages(a, b, list, from)?;
+        let Some(first) = pages.first().copied() else { return Ok(None) };
+        let group_end = (first / GROUP_PAGES + 1) * GROUP_PAGES;
+        let end = (first..group_end).zip(pages).take_while(|(at, page)| at == page).count();
+        Ok(Some(first..first + end as u64))
     }
 }

@@ -3,8 +3,10 @@
 //!
 //! - [`manage`]: create, clone, roll back, delete.
 //! - [`unshare`]: copies of pages that other versions also see.
-//! - [`usage`]: the space that each version takes, and where two versions differ.
+//! - [`usage`]: the space that each version takes.
+//! - [`compare`]: where two versions differ.
 
+pub(crate) mod compare;
 pub(crate) mod manage;
 pub(crate) mod unshare;
 pub(crate) mod usage;

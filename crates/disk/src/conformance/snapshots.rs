@@ -285,6 +285,8 @@ pub fn what_does_not_exist_cannot_be_read_or_changed(disk: &dyn Versions) {
         assert_eq!(disk.count_pages(view, list, 0..1), Err(error.clone()));
         assert_eq!(disk.changed_lists(HEAD, view, Lid(0), 1), Err(error.clone()));
         assert_eq!(disk.changed_lists(view, HEAD, Lid(0), 1), Err(error.clone()));
+        assert_eq!(disk.changed_records(view, HEAD, list, 0, 1), Err(error.clone()));
+        assert_eq!(disk.changed_pages(HEAD, view, list, 0), Err(error.clone()));
         assert_eq!(rig.try_commit(view, |_| ()), Err(error.clone()));
         assert_eq!(rig.try_branch_off(view, "new").map(drop), Err(error.clone()));
         assert_eq!(rig.rename(view, "new"), Err(error.clone()));
@@ -525,6 +527,50 @@ pub fn lists_that_may_differ_are_told_and_others_are_not(disk: &dyn Versions) {
     assert_eq!(disk.changed_lists(view, HEAD, behind, 2), Ok(vec![lists[60], lists[150]]));
     assert_eq!(disk.changed_lists(view, HEAD, Lid(new.0 + 1), 2), Ok(vec![]));
     assert_eq!(disk.changed_lists(view, HEAD, Lid(0), 0), Ok(vec![]));
+}
+
+/// And of a list, only the records and the pages that were written.
+pub fn records_and_pages_that_differ_are_told_and_others_are_not(disk: &dyn Versions) {
+    let mut rig = Rig::new(disk);
+    let list = rig.list(HEAD);
+    let put = |index, value: &'static [u8]| Op::PutRecord { list, index, value: value.into() };
+    for index in 0..500 {
+        rig.push(HEAD, put(index, b"old"));
+    }
+    rig.push(HEAD, put(u64::MAX, b"old"));
+    rig.write(HEAD, list, 0, &"a".repeat(200));
+    let old = rig.snapshot(0);
+    let records = |a, b| disk.changed_records(a, b, list, 0, usize::MAX).expect("two views");
+    let pages = |a, b| {
+        let (mut from, mut found) = (0, Vec::new());
+        while let Some(pages) = disk.changed_pages(a, b, list, from).expect("two views") {
+            from = pages.end;
+            found.push(pages);
+        }
+        found
+    };
+    assert_eq!((records(old, HEAD), pages(old, HEAD)), (vec![], vec![]));
+    rig.push(HEAD, put(7, b"new"));
+    rig.push(HEAD, put(600, b"new"));
+    rig.push(HEAD, Op::DeleteRecord { list, index: 9 });
+    rig.push(HEAD, put(u64::MAX, b"new"));
+    rig.write(HEAD, list, 3, "b");
+    rig.write(HEAD, list, 30, "bbbb");
+    rig.write(HEAD, list, 5000, "0");
+    rig.push(HEAD, Op::PunchPages { list, first_page: 100, count: 2 });
+    let new = rig.snapshot(0);
+    // What is written later does not count, nor does what was written earlier and lies beside.
+    rig.push(HEAD, put(8, b"newer"));
+    rig.write(HEAD, list, 4, "c");
+    let expected = vec![3..4, 30..32, 32..34, 100..102, 5000..5001];
+    for (a, b) in [(old, new), (new, old)] {
+        assert_eq!(records(a, b), [7, 9, 600, u64::MAX]);
+        assert_eq!(pages(a, b), expected);
+    }
+    assert_eq!(disk.changed_records(old, new, list, 8, 2), Ok(vec![9, 600]));
+    assert_eq!(disk.changed_records(old, new, list, 0, 0), Ok(vec![]));
+    assert_eq!(disk.changed_pages(old, new, list, 31), Ok(Some(31..32)));
+    assert_eq!(disk.changed_pages(old, new, list, 5001), Ok(None));
 }
 
 /// But has them still.

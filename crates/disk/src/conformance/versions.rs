@@ -5,7 +5,7 @@ use dendro_base::{Rng, Timestamp};
 use super::rig::add_letters;
 use crate::model::{ModelState, ModelVersions};
 use crate::testgen::{Generator, Profile};
-use crate::{Aru, Branch, Lid, ListHints, Op, Result, Snapshot, Versions, View};
+use crate::{Aru, Branch, GROUP_PAGES, Lid, ListHints, Op, Result, Snapshot, Versions, View};
 
 /// What is done to the disk is done to the model too, the answers must be alike, and
 /// [`Rig::check`] compares every version whole.
@@ -261,6 +261,28 @@ fn changed_lists_hold_all_that_differ(rig: &Rig<'_>, rng: &mut Rng) {
     assert!(found.is_sorted_by(|one, next| one < next), "{found:?}");
     for list in rig.model.changed_lists(a, b, Lid(0)).expect("two views") {
         assert!(found.contains(&list), "{list} differs between {a} and {b}; {found:?} were told");
+        let has = |view| rig.model.state(view).is_ok_and(|state| state.list(list).is_some());
+        if has(a) && has(b) {
+            changes_of_a_list_hold_all_that_differs(rig, a, b, list);
+        }
+    }
+}
+
+fn changes_of_a_list_hold_all_that_differs(rig: &Rig<'_>, a: View, b: View, list: Lid) {
+    let found = rig.disk.changed_records(a, b, list, 0, usize::MAX).expect("two views");
+    assert!(found.is_sorted_by(|one, next| one < next), "{found:?}");
+    for index in rig.model.changed_records(a, b, list, 0).expect("two views") {
+        assert!(found.contains(&index), "record {index} of {list}: {a}, {b}; {found:?} were told");
+    }
+    let (mut from, mut found) = (0, Vec::new());
+    while let Some(pages) = rig.disk.changed_pages(a, b, list, from).expect("two views") {
+        assert!(pages.start >= from && !pages.is_empty(), "{pages:?} from {from}");
+        assert_eq!(pages.start / GROUP_PAGES, (pages.end - 1) / GROUP_PAGES, "{pages:?}");
+        from = pages.end;
+        found.extend(pages);
+    }
+    for page in rig.model.changed_pages(a, b, list, 0).expect("two views") {
+        assert!(found.contains(&page), "page {page} of {list}: {a}, {b}; {found:?} were told");
     }
 }
 

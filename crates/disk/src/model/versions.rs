@@ -1,11 +1,14 @@
 //! What a disk with versions holds at one moment: a whole state for each head and each snapshot.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dendro_base::Timestamp;
 
 use super::state::ModelState;
-use crate::{Branch, Error, Lid, Op, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
+use crate::{
+    Branch, Error, Lid, MAX_PAGE_COUNT, Op, Result, Snapshot, VersionTable, VersionUsage, Versions,
+    View,
+};
 
 /// The versions of a disk and what each of them holds. Cheap to clone, comparable with `==`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +176,30 @@ impl ModelVersions {
         Ok(lists)
     }
 
+    /// The records of `list`, from index `from` on, that the two views do not hold alike.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`].
+    pub fn changed_records(&self, a: View, b: View, list: Lid, from: u64) -> Result<Vec<u64>> {
+        let records = |view| -> Result<BTreeMap<_, _>> {
+            let list = self.state(view)?.list(list);
+            Ok(list.into_iter().flat_map(|list| list.records(from)).collect())
+        };
+        Ok(differing(&records(a)?, &records(b)?))
+    }
+
+    /// The pages of `list`, from page `from` on, that the two views do not hold alike.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`].
+    pub fn changed_pages(&self, a: View, b: View, list: Lid, from: u64) -> Result<Vec<u64>> {
+        let pages = |view| -> Result<BTreeMap<_, _>> {
+            let list = self.state(view)?.list(list);
+            Ok(list.into_iter().flat_map(|list| list.pages(from..MAX_PAGE_COUNT)).collect())
+        };
+        Ok(differing(&pages(a)?, &pages(b)?))
+    }
+
     /// Bytes in records, and in pages without their trailing zeros; what several versions share
     /// counts once.
     #[must_use]
@@ -256,4 +283,10 @@ impl ModelVersions {
         }
         holders
     }
+}
+
+/// The keys that only one of the maps has, or under which they have different values.
+fn differing<T: PartialEq>(a: &BTreeMap<u64, T>, b: &BTreeMap<u64, T>) -> Vec<u64> {
+    let keys: BTreeSet<u64> = a.keys().chain(b.keys()).copied().collect();
+    keys.into_iter().filter(|key| a.get(key) != b.get(key)).collect()
 }

@@ -1,5 +1,7 @@
 //! The interface of a disk with versions.
 
+use std::ops::Range;
+
 use super::table::VersionTable;
 use super::version::{Branch, Snapshot};
 use crate::error::Result;
@@ -110,4 +112,27 @@ pub trait Versions: LogicalDisk {
     /// [`NoSuchView`](crate::Error::NoSuchView), [`Corrupted`](crate::Error::Corrupted),
     /// [`Io`](crate::Error::Io).
     fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>>;
+
+    /// Up to `max` records of `list`, with indexes from `from` on, in which the two views may
+    /// differ. Both views have the list. Reads what was written since their histories parted.
+    ///
+    /// # Errors
+    /// As [`Self::changed_lists`].
+    fn changed_records(
+        &self,
+        a: View,
+        b: View,
+        list: Lid,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<u64>>;
+
+    /// The first pages of `list`, from `from` on, in which the two views may differ: a range that
+    /// lies in one group of [`GROUP_PAGES`](crate::GROUP_PAGES), which the next range may continue.
+    /// Both views have the list. Reads no pages, and of the map what was written since the views'
+    /// histories parted.
+    ///
+    /// # Errors
+    /// As [`Self::changed_lists`].
+    fn changed_pages(&self, a: View, b: View, list: Lid, from: u64) -> Result<Option<Range<u64>>>;
 }

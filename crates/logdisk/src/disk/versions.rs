@@ -1,9 +1,11 @@
 //! The versions of the disk, as its clients see them.
 
+use std::ops::Range;
+
 use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
 
 use super::LogDisk;
-use crate::snapshots::usage;
+use crate::snapshots::{compare, usage};
 
 impl Versions for LogDisk {
     fn versions(&self) -> VersionTable {
@@ -51,6 +53,21 @@ impl Versions for LogDisk {
     }
 
     fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
-        usage::changed_lists(&self.volume, a, b, from, max)
+        compare::changed_lists(&self.volume, (a, b), from, max)
+    }
+
+    fn changed_records(
+        &self,
+        a: View,
+        b: View,
+        list: Lid,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<u64>> {
+        compare::changed_records(&self.volume, (a, b), list, from, max)
+    }
+
+    fn changed_pages(&self, a: View, b: View, list: Lid, from: u64) -> Result<Option<Range<u64>>> {
+        compare::changed_pages(&self.volume, (a, b), list, from)
     }
 }

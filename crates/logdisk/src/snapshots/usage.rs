@@ -1,10 +1,9 @@
-//! Version usage: how many bytes each version sees and it alone sees, and where two versions
-//! differ.
+//! Version usage: how many bytes each version sees and it alone sees.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use dendro_disk::{Error, Lid, Result, VersionUsage, View};
+use dendro_disk::{Error, Result, VersionUsage, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,9 +12,6 @@ use crate::map::Entry;
 use crate::versions::Versions;
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 use crate::volume::Volume;
-
-/// The maximum number of map entries that are visited while the lock is held once.
-const STEP_LEN: usize = 4096;
 
 /// A version, or an epoch that branches were made from, which sees blocks.
 struct Viewpoint {
@@ -340,53 +336,6 @@ fn walk(volume: &Volume, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsag
             None => return Ok(viewpoints.finish()),
         }
     }
-}
-
-/// The lists that have an entry which only one of the two views sees. Parts of the map in which
-/// nothing was written since their ancestries parted are passed over.
-pub(crate) fn changed_lists(
-    volume: &Volume,
-    a: View,
-    b: View,
-    from: Lid,
-    max: usize,
-) -> Result<Vec<Lid>> {
-    let mut lists = Vec::new();
-    let mut next = Key::first(from.0, Space::List, 0);
-    let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
-    if max == 0 {
-        return Ok(lists);
-    }
-    volume.walk_slices(&mut next, |engine, next, nodes| {
-        let ancestries =
-            (engine.state().versions().ancestry(a)?, engine.state().versions().ancestry(b)?);
-        let common = ancestries.0.parts_after(&ancestries.1);
-        let mut count = 0;
-        let mut at = *next;
-        let mut found = None;
-        let walked = engine.state().map().visit_newer(next, &end, common, nodes, &mut |key, _| {
-            count += 1;
-            at = *key;
-            if ancestries.0.sees(key) != ancestries.1.sees(key) {
-                found = Some(key.list);
-            }
-            if found.is_some() || count > STEP_LEN {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        });
-        // What was visited is not visited again, except the last entry.
-        *next = at;
-        walked?;
-        if let Some(list) = found {
-            lists.push(Lid(list));
-            *next = Key::first(list + 1, Space::List, 0);
-        }
-        let is_done = lists.len() >= max || (found.is_none() && count <= STEP_LEN);
-        Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(lists)
 }
 
 #[cfg(test)]
