@@ -5,6 +5,7 @@ pub(crate) mod cleaning;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod scrub;
+pub(crate) mod streams;
 pub(crate) mod versions;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use self::scrub::ScrubArgs;
+use self::streams::{SendArgs, StreamArgs};
 use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
     UndeleteArgs, UsageArgs,
@@ -95,6 +97,10 @@ pub(crate) enum Command {
     Undelete(UndeleteArgs),
     /// Show where the space goes, and what each version takes
     Usage(UsageArgs),
+    /// Write a snapshot, or what changed since another, as a stream
+    Send(SendArgs),
+    /// Look into a stream that was kept in a file
+    Stream(StreamArgs),
     /// Make a working tree that goes on from another, and mount it
     Fork(ForkArgs),
     /// List forks: where they are mounted, what differs, and what they take

@@ -7,6 +7,7 @@
 //! - [`files`]: `ls`, `cat` and `cp`, which read volumes that are not mounted.
 //! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on
 //!   from another one. [`try_command`]: `dendro try`.
+//! - [`streams`]: `send` and `stream`.
 //! - [`udev`], [`generate`]: for other programs, and for man pages and completions.
 
 pub(crate) mod check;
@@ -23,6 +24,7 @@ pub(crate) mod rebuild;
 pub(crate) mod scrub;
 pub(crate) mod segments;
 pub(crate) mod stat;
+pub(crate) mod streams;
 pub(crate) mod try_command;
 pub(crate) mod udev;
 pub(crate) mod umount;

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use args::Command;
 use commands::{
     check, cleaning, damage, dump, files, fork, generate, image, mkfs, mount, rebuild, scrub,
-    segments, stat, try_command, udev, umount, versions, volume,
+    segments, stat, streams, try_command, udev, umount, versions, volume,
 };
 use failure::Failure;
 
@@ -82,6 +82,8 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::History(args) => versions::history(args),
         Command::Undelete(args) => versions::undelete(args),
         Command::Usage(args) => versions::usage_of(args),
+        Command::Send(args) => streams::send(args, quiet),
+        Command::Stream(args) => streams::stream(&args.verb),
         Command::Fork(args) => fork::fork(args, quiet),
         Command::Forks(args) => fork::forks(args),
         Command::Drop(args) => fork::drop_forks(args, quiet),

@@ -1,5 +1,7 @@
 //! Unmounted volumes, which the command opens itself.
 
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,10 +10,11 @@ use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::scrub::ScrubInfo;
+use dendro_control::streams::{SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
-use dendro_daemon::{Failure, cleaning, damage, scrub};
+use dendro_daemon::{Failure, cleaning, damage, scrub, sending};
 use dendro_device::{Direct, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
@@ -71,6 +74,24 @@ pub(crate) fn open_view(source: &Path, version: ViewName) -> Result<FileSystem, 
     let options = FsOptions { view, read_only: true, ..FsOptions::default() };
     FileSystem::mount(Arc::new(open(source)?) as _, options, clock())
         .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
+}
+
+/// Sends a version of an unmounted volume to `out`. `show` is called with the number of bytes that
+/// were written.
+pub(crate) fn send(
+    source: &Path,
+    request: &SendRequest,
+    out: impl Write,
+    mut show: impl FnMut(u64),
+) -> Result<StreamInfo, Failure> {
+    let disk = open(source)?;
+    let here = disk.versions().main_head();
+    let mut go_on = |written_bytes| {
+        show(written_bytes);
+        ControlFlow::Continue(())
+    };
+    sending::send(&disk, here, request, out, &mut go_on)
+        .map_err(|why| Failure::new(format_args!("{}: {why}", source.display())))
 }
 
 /// Carries out a request about the versions of an unmounted volume.

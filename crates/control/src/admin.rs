@@ -11,6 +11,7 @@ use crate::messages::cleaning::{
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
+use crate::messages::streams::{SendRequest, StreamInfo};
 use crate::messages::versions::{VersionsReply, VersionsRequest};
 use crate::messages::{
     AdminError, Facts, MountNamed, MountReply, MountRequest, Outcome, Pong, Request, SetRequest,
@@ -100,6 +101,20 @@ pub trait Admin: Cleaning {
         _tell: &mut dyn FnMut(CheckProgress) -> ControlFlow<()>,
     ) -> Result<CheckReport, AdminError> {
         Err(AdminError("nothing is checked here".into()))
+    }
+
+    /// Writes a send stream to the socket `to`, and closes it. Names of versions without a branch
+    /// refer to the branch of `mount`; `None`: the main branch.
+    ///
+    /// # Errors
+    /// Why it was not done, or not to its end.
+    fn send(
+        &self,
+        _mount: Option<MountNamed<'_>>,
+        _request: &SendRequest,
+        _to: Option<OwnedFd>,
+    ) -> Result<StreamInfo, AdminError> {
+        Err(AdminError("nothing is sent from here".into()))
     }
 
     /// Serves one more view, whose requests arrive by the descriptor `device`.

@@ -4,6 +4,7 @@ mod commands;
 mod error;
 mod exchange;
 mod find;
+mod transfer;
 
 pub use error::{ClientError, Unresponsive};
 pub use exchange::Client;

@@ -8,6 +8,7 @@ pub mod cleaning;
 pub mod coalescing;
 pub mod damage;
 pub mod scrub;
+pub mod streams;
 pub mod versions;
 
 mod addressee;

@@ -4,8 +4,8 @@
 //!   [`service`] carries out, and [`handover`], which replaces a mounted head by another.
 //! - [`mounting`]: mounts that commands have made. [`user_mounts`]: mounts that the daemon makes
 //!   for other users. [`other_users`]: requests of these.
-//! - [`options`]: changes of options. [`damage`]: damage found in use. [`refusal`]: refusals of
-//!   requests.
+//! - [`sending`]: send streams. [`options`]: changes of options. [`damage`]: damage found in use.
+//!   [`refusal`]: refusals of requests.
 
 mod answers;
 mod damage;
@@ -14,6 +14,7 @@ mod mounting;
 mod options;
 mod other_users;
 mod refusal;
+mod sending;
 mod service;
 mod user_mounts;
 mod versions;
@@ -29,6 +30,7 @@ use dendro_control::cleaning::{
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::scrub::{ScrubInfo, ScrubRequest};
+use dendro_control::streams::{SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Caller, Cleaning, Facts, MountNamed, MountReply, MountRequest, Outcome,
@@ -123,6 +125,15 @@ impl Admin for Daemon<'_> {
         tell: &mut dyn FnMut(CheckProgress) -> ControlFlow<()>,
     ) -> Result<CheckReport, AdminError> {
         self.checks.ask(request, tell).map_err(AdminError)
+    }
+
+    fn send(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: &SendRequest,
+        to: Option<OwnedFd>,
+    ) -> Result<StreamInfo, AdminError> {
+        self.send_stream(mount, request, to)
     }
 
     fn set(

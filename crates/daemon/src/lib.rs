@@ -11,8 +11,8 @@
 //! - `serving`: mounts from their beginning to their end. `background`: what is done without being
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
-//!   [`scrub`]: whether all blocks are. [`check`]: whether a volume is sound. [`logging`]: where
-//!   messages go.
+//!   [`sending`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
+//!   volume is sound. [`logging`]: where messages go.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why
 //!   something was not done.
 //!
@@ -38,6 +38,7 @@ pub mod mounts;
 pub mod options;
 mod run;
 pub mod scrub;
+pub mod sending;
 mod serving;
 mod state;
 pub mod text;

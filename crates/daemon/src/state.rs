@@ -47,6 +47,8 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) scrub: Scrubber,
     /// The checks of the volume.
     pub(crate) checks: Checks,
+    /// How many send streams are being written.
+    pub(crate) streams: AtomicU32,
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     /// Whether it was logged that there is no room below the device.
@@ -73,6 +75,7 @@ impl<'volume> Daemon<'volume> {
             damage: DamageTable::of(volume),
             scrub: Scrubber::of(volume),
             checks: Checks::default(),
+            streams: AtomicU32::default(),
             failure: Mutex::default(),
             is_host_full: AtomicBool::default(),
             logged_retired_count: AtomicU32::default(),

@@ -83,3 +83,26 @@ pub struct ListHints {
     /// Whether its blocks should lie together.
     pub locality: Locality,
 }
+
+/// The bit that says that a list's blocks should lie together. Bits 0 to 3 are reserved for how its
+/// pages are compressed.
+const CLUSTERED: u16 = 1 << 4;
+
+impl ListHints {
+    /// The 16 bits by which disks and send streams name the hints.
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        match self.locality {
+            Locality::AsWritten => 0,
+            Locality::Clustered => CLUSTERED,
+        }
+    }
+
+    /// The hints that these bits name. Bits without a meaning are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Self {
+        let is_clustered = bits & CLUSTERED != 0;
+        let locality = if is_clustered { Locality::Clustered } else { Locality::AsWritten };
+        Self { locality }
+    }
+}

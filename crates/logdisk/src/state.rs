@@ -5,7 +5,6 @@
 pub(crate) mod chunk_edit;
 pub(crate) mod deletion;
 mod entries;
-pub(crate) mod hints;
 pub(crate) mod item;
 pub(crate) mod pages;
 mod parts;
@@ -158,7 +157,7 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<Option<ListHints>> {
         Ok(match self.newest(ancestry, ItemKey::list(list), nodes)? {
-            Some((_, Value::List(hints))) => Some(hints::decode(hints)),
+            Some((_, Value::List(hints))) => Some(ListHints::from_bits(hints)),
             _ => None,
         })
     }

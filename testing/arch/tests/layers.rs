@@ -8,7 +8,7 @@ use workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -22,6 +22,8 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("dendro-check", &["dendro-base", "dendro-device", "dendro-format"]),
     // Sender and receiver need no disk to agree on it.
     ("dendro-stream", &["dendro-base", "dendro-format"]),
+    // Knows no files.
+    ("dendro-transfer", &["dendro-base", "dendro-disk", "dendro-stream"]),
     // Knows a disk by its trait alone.
     ("dendro-fs", &["dendro-base", "dendro-disk"]),
     // Knows the kernel's protocol alone.
@@ -44,6 +46,8 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "dendro-fuse",
             "dendro-logdisk",
             "dendro-policy",
+            "dendro-stream",
+            "dendro-transfer",
             "dendro-versions",
         ],
     ),

@@ -190,9 +190,28 @@ impl Client {
         }
     }
 
-    /// Waits until the reply begins to arrive. That may take any time, as long as the daemon
-    /// answers pings.
-    fn wait_for_reply(&self, stream: &UnixStream) -> Result<(), ClientError> {
+    /// Sends a request, and a descriptor with it, whose reply [`Self::end`] receives.
+    pub(super) fn begin(
+        &self,
+        command: Command,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<UnixStream, ClientError> {
+        let request = Request::new(command).meant_for(self.addressee.clone());
+        self.send(&request, descriptor, PATIENCE)
+    }
+
+    /// The outcome of a request that [`Self::begin`] has sent.
+    pub(super) fn end(&self, stream: &UnixStream) -> Result<Outcome, ClientError> {
+        self.wait_for_reply(stream)?;
+        match self.receive(stream, REPLY_TIMEOUT)?.0 {
+            Outcome::Busy(why) => Err(ClientError::Refused(why)),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Waits until the reply, or something else from the daemon, begins to arrive. That may take
+    /// any time, as long as the daemon answers pings.
+    pub(super) fn wait_for_reply(&self, stream: &UnixStream) -> Result<(), ClientError> {
         let mut last_sign_of_life = now();
         loop {
             match socket::is_readable(stream, PING_INTERVAL) {

@@ -11,6 +11,7 @@ use super::coalescing::Coalesced;
 use super::damage::DamageInfo;
 use super::mounts::{MountReply, ViewInfo};
 use super::scrub::ScrubInfo;
+use super::streams::StreamInfo;
 use super::versions::VersionsReply;
 use super::volume::{Pong, VolumeInfo};
 
@@ -62,6 +63,8 @@ pub enum Outcome {
     Checking(CheckProgress),
     /// The reply to that.
     Checked(Box<CheckReport>),
+    /// The reply to [`Command::Send`](super::Command::Send), when the stream was written.
+    Sent(Box<StreamInfo>),
     /// The reply to [`Command::Mount`](super::Command::Mount).
     Mount(MountReply),
     /// The reply to [`Command::Set`](super::Command::Set): the mount with the options now in force.

@@ -14,6 +14,7 @@ use super::damage::DamageRequest;
 use super::mounts::{MountNamed, MountRequest, SetRequest, UnmountRequest};
 use super::reply::AdminError;
 use super::scrub::ScrubRequest;
+use super::streams::SendRequest;
 use super::versions::VersionsAsked;
 
 /// A request to a daemon.
@@ -69,6 +70,8 @@ pub enum Command {
     Scrub(ScrubRequest),
     /// Check the volume as it is at one moment.
     Check(CheckRequest),
+    /// Write a send stream.
+    Send(SendRequest),
     /// Serve one more view.
     Mount(MountRequest),
     /// Unmount a mount.

@@ -78,6 +78,9 @@ fn answer(
             let report = admin.check(*asked, &mut |_| ControlFlow::Continue(()))?;
             Outcome::Checked(Box::new(report))
         }
+        Command::Send(asked) => {
+            Outcome::Sent(Box::new(admin.send(request.mount(None), asked, descriptor)?))
+        }
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {
             admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?

@@ -32,7 +32,6 @@ use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::chunk_edit::OwnPage;
 use crate::state::deletion::{MAX_REMOVED_AT_ONCE, Remains};
-use crate::state::hints;
 use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, chunks_of, page_range};
 
@@ -198,7 +197,7 @@ impl<'e, 'a> Application<'e, 'a> {
         match op {
             Op::CreateList { list, hints } => {
                 let remains = self.check_new(*list, before)?;
-                let hints = hints::encode(*hints);
+                let hints = hints.bits();
                 self.engine.state_mut().create_list(branch, list.0, hints, remains, nodes)?;
                 self.known.push(*list);
             }
@@ -210,7 +209,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             Op::SetHints { list, hints } => {
                 self.require(*list)?;
-                self.engine.state_mut().put_list(branch, list.0, hints::encode(*hints), nodes)?;
+                self.engine.state_mut().put_list(branch, list.0, hints.bits(), nodes)?;
             }
             Op::PutRecord { list, index, .. } => {
                 let value = Arc::clone(&self.contents.records[self.record_count]);
@@ -484,12 +483,10 @@ impl<'e, 'a> Application<'e, 'a> {
     fn enter_record(&mut self, op: &Op<'_>) {
         let record = match op {
             Op::CreateList { list, hints } => {
-                Record::CreateList { list: list.0, hints: hints::encode(*hints) }
+                Record::CreateList { list: list.0, hints: hints.bits() }
             }
             Op::DeleteList { list } => Record::DeleteList { list: list.0 },
-            Op::SetHints { list, hints } => {
-                Record::SetHints { list: list.0, hints: hints::encode(*hints) }
-            }
+            Op::SetHints { list, hints } => Record::SetHints { list: list.0, hints: hints.bits() },
             Op::PutRecord { list, index, .. } => {
                 let value = &self.contents.records[self.record_count];
                 return self.engine.partial().push_put(list.0, *index, value);

@@ -238,6 +238,46 @@ const PAGES: &[(&str, Page)] = &[
         ),
     ),
     (
+        "dendro-send",
+        plain(
+            &[
+                ("All of a snapshot, compressed:", "dendro send -z -o monday.dendro mnt@monday"),
+                (
+                    "What changed since, into a pipe:",
+                    "dendro send --from @monday mnt@tuesday | ssh host 'cat > tuesday.dendro'",
+                ),
+            ],
+            &[("dendro-stream", 1), ("dendro-snapshot", 1), ("dendro-diff", 1)],
+        ),
+    ),
+    (
+        "dendro-stream",
+        plain(
+            &[("Whether a file is as it was written:", "dendro stream verify monday.dendro")],
+            &[("dendro-send", 1)],
+        ),
+    ),
+    (
+        "dendro-stream-verify",
+        plain(
+            &[
+                ("Whether a file is as it was written:", "dendro stream verify monday.dendro"),
+                (
+                    "While it is being received:",
+                    "ssh host dendro send mnt@monday | tee monday.dendro | dendro stream verify -",
+                ),
+            ],
+            &[("dendro-send", 1), ("dendro-stream", 1)],
+        ),
+    ),
+    (
+        "dendro-stream-list",
+        plain(
+            &[("Which files changed:", "dendro stream list tuesday.dendro")],
+            &[("dendro-send", 1), ("dendro-stream", 1)],
+        ),
+    ),
+    (
         "dendro-damage",
         plain(
             &[

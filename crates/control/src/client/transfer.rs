@@ -1,0 +1,47 @@
+//! Requests with which a stream of bytes goes over a socket of its own.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::error::ClientError;
+use super::exchange::Client;
+use crate::messages::streams::{SendRequest, StreamInfo};
+use crate::messages::{Command, Outcome};
+
+/// How many bytes of a stream are taken at a time.
+const PIECE_LEN_BYTES: usize = 256 << 10;
+
+impl Client {
+    /// [`Command::Send`]. Calls `take` with the bytes of the stream, piece by piece. The stream is
+    /// complete only if this returns what is in it.
+    ///
+    /// # Errors
+    /// [`ClientError`]; the error of `take`, which ends it.
+    pub fn send_stream(
+        &self,
+        request: SendRequest,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<io::Result<StreamInfo>, ClientError> {
+        let pair = UnixStream::pair().map_err(|source| self.unreachable(source))?;
+        let (mut ours, theirs) = pair;
+        let control = self.begin(Command::Send(request), Some(theirs.as_fd()))?;
+        drop(theirs);
+        let mut piece = vec![0; PIECE_LEN_BYTES];
+        loop {
+            self.wait_for_reply(&ours)?;
+            match ours.read(&mut piece).map_err(|source| self.unreachable(source))? {
+                0 => break,
+                count => {
+                    if let Err(error) = take(&piece[..count]) {
+                        return Ok(Err(error));
+                    }
+                }
+            }
+        }
+        match self.end(&control)? {
+            Outcome::Sent(info) => Ok(Ok(*info)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Send streams: the request for one, and the report of what is in it.
+
+use serde::{Deserialize, Serialize};
+
+use super::versions::VersionName;
+
+/// Asks for a send stream of a snapshot. The client passes one end of a connected pair of sockets
+/// with the request (`SCM_RIGHTS`). The daemon writes the stream to it, closes it, and replies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendRequest {
+    /// The snapshot.
+    pub of: VersionName,
+    /// The snapshot that the receiver has; `None`: all of the first one is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<VersionName>,
+    /// The level of zstd that it is compressed with, 1 to 19; `None`: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<u8>,
+}
+
+/// A version that a stream is of, or that it is based on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamVersion {
+    /// Its name on the volume that sent it; `None`: it has none.
+    pub name: Option<String>,
+    /// The UUID of the volume on which it was made.
+    pub volume_uuid: String,
+    /// Its epoch there.
+    pub epoch: u64,
+    /// When it was made, nanoseconds since 1970.
+    pub created_unix_ns: i64,
+}
+
+/// What is in a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamInfo {
+    /// The stream's own UUID.
+    pub stream_uuid: String,
+    /// The UUID of the volume that sent it.
+    pub source_uuid: String,
+    /// The version that it is of.
+    pub snapshot: StreamVersion,
+    /// The version that the receiver must have; `None`: the stream has all of the first one.
+    pub base_snapshot: Option<StreamVersion>,
+    /// Whether it is compressed.
+    pub compressed: bool,
+    /// Its length.
+    pub stream_bytes: u64,
+    /// Lists that the base does not have.
+    pub made_lists: u64,
+    /// Lists that both have, and that differ.
+    pub changed_lists: u64,
+    /// Lists that only the base has.
+    pub deleted_lists: u64,
+    /// Records that the base does not have, or has otherwise.
+    pub put_records: u64,
+    /// Records that only the base has.
+    pub deleted_records: u64,
+    /// Pages with content.
+    pub data_pages: u64,
+    /// Pages of zeros that are no holes.
+    pub zero_pages: u64,
+    /// Bytes of records and pages, before compression.
+    pub content_bytes: u64,
+}

@@ -1,0 +1,254 @@
+//! Writes a version of a disk, or what changed since another one, to a stream.
+//!
+//! What changed is known from the disk's own records of its versions, so what did not change is
+//! neither read nor compared. Snapshots do not change, so clients of the disk go on meanwhile.
+
+use std::io::{self, Write};
+use std::ops::{ControlFlow, Range};
+
+use dendro_base::Uuid;
+use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Snapshot, Versions, View};
+use dendro_stream::{Counts, Encoder, Item, ListChange, Origin};
+
+/// How many lists are requested at a time.
+const LIST_BATCH: usize = 1024;
+/// How many records are requested at a time.
+const RECORD_BATCH: usize = 256;
+/// How many pages are read at a time.
+const PAGE_BATCH: u64 = 256;
+
+/// Why a version was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The disk cannot be read.
+    #[error("list {list}: {error}")]
+    List {
+        /// The list that was read.
+        list: Lid,
+        /// Why it cannot be read.
+        error: Error,
+    },
+    /// The disk's lists cannot be found.
+    #[error(transparent)]
+    Disk(#[from] Error),
+    /// The stream cannot be written.
+    #[error("the stream cannot be written: {0}")]
+    Write(#[from] io::Error),
+    /// The caller ended it.
+    #[error("it was interrupted")]
+    Interrupted,
+}
+
+/// Where `snapshot`, a snapshot of the volume `volume`, was made.
+#[must_use]
+pub const fn origin(volume: Uuid, snapshot: &Snapshot) -> Origin {
+    Origin { volume, epoch: snapshot.epoch }
+}
+
+/// Writes to `encoder`, which has begun a stream, what the snapshot `view` of `disk` has; with
+/// `base`, another snapshot, what differs from that. `go_on` is asked between pieces of a few
+/// megabytes at most. Returns what the stream was written to, and how much it has.
+///
+/// # Errors
+/// [`SendError`]; the stream is worth nothing then.
+pub fn send<W: Write>(
+    disk: &dyn Versions,
+    view: View,
+    base: Option<View>,
+    encoder: Encoder<W>,
+    go_on: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<(W, Counts), SendError> {
+    let mut sender = Sender { disk, view, encoder, go_on, list: None, page_buf: Vec::new() };
+    match base {
+        None => sender.send_all()?,
+        Some(base) => sender.send_changes(base)?,
+    }
+    Ok(sender.encoder.end()?)
+}
+
+struct Sender<'a, W> {
+    disk: &'a dyn Versions,
+    view: View,
+    encoder: Encoder<W>,
+    go_on: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
+    /// The present list, until something of it was put.
+    list: Option<(Lid, ListHints)>,
+    page_buf: Vec<u8>,
+}
+
+/// An error in reading `list`.
+const fn of_list(list: Lid) -> impl Fn(Error) -> SendError {
+    move |error| SendError::List { list, error }
+}
+
+impl<W: Write> Sender<'_, W> {
+    fn send_all(&mut self) -> Result<(), SendError> {
+        let mut from = Lid::FIRST;
+        loop {
+            let lists = self.disk.lists(self.view, from, LIST_BATCH)?;
+            let Some(last) = lists.last() else { return Ok(()) };
+            from = Lid(last.0 + 1);
+            for list in lists {
+                let hints = self.disk.hints(self.view, list).map_err(of_list(list))?;
+                self.send_made(list, hints.unwrap_or_default())?;
+            }
+        }
+    }
+
+    fn send_changes(&mut self, base: View) -> Result<(), SendError> {
+        let mut from = Lid::FIRST;
+        loop {
+            let lists = self.disk.changed_lists(base, self.view, from, LIST_BATCH)?;
+            let Some(last) = lists.last() else { return Ok(()) };
+            from = Lid(last.0 + 1);
+            for list in lists {
+                let hints = |view| self.disk.hints(view, list).map_err(of_list(list));
+                match (hints(base)?, hints(self.view)?) {
+                    (None, None) => {}
+                    (None, Some(hints)) => self.send_made(list, hints)?,
+                    (Some(hints), None) => self.put_list(list, ListChange::Deleted, hints)?,
+                    (Some(before), Some(hints)) => {
+                        self.send_changed(base, list, hints, before != hints)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends all of a list.
+    fn send_made(&mut self, list: Lid, hints: ListHints) -> Result<(), SendError> {
+        self.put_list(list, ListChange::Made, hints)?;
+        let mut from = Some(0);
+        while let Some(index) = from {
+            let records = self.disk.records(self.view, list, index, RECORD_BATCH);
+            let records = records.map_err(of_list(list))?;
+            for (index, value) in &records {
+                self.put(&Item::Record { index: *index, value: Some(value) })?;
+            }
+            let is_last = records.len() < RECORD_BATCH;
+            from = records.last().filter(|_| !is_last).and_then(|(index, _)| index.checked_add(1));
+        }
+        let mut from = 0;
+        while let Some(pages) = self.next_data(list, from..MAX_PAGE_COUNT)? {
+            from = pages.end;
+            self.send_data(list, pages)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what the two versions have not in common of a list that both have.
+    fn send_changed(
+        &mut self,
+        base: View,
+        list: Lid,
+        hints: ListHints,
+        has_other_hints: bool,
+    ) -> Result<(), SendError> {
+        if has_other_hints {
+            self.put_list(list, ListChange::Changed, hints)?;
+        } else {
+            self.list = Some((list, hints));
+        }
+        let (disk, view) = (self.disk, self.view);
+        let mut from = Some(0);
+        while let Some(index) = from {
+            let records = disk.changed_records(base, view, list, index, RECORD_BATCH);
+            let records = records.map_err(of_list(list))?;
+            for index in &records {
+                let value = disk.record(view, list, *index).map_err(of_list(list))?;
+                self.put(&Item::Record { index: *index, value: value.as_deref() })?;
+            }
+            let is_last = records.len() < RECORD_BATCH;
+            from = records.last().filter(|_| !is_last).and_then(|index| index.checked_add(1));
+        }
+        let next = |from| disk.changed_pages(base, view, list, from).map_err(of_list(list));
+        let mut changed = next(0)?;
+        while let Some(mut pages) = changed {
+            changed = next(pages.end)?;
+            // What lies in several groups is read together.
+            while let Some(more) = changed
+                .take_if(|more| more.start == pages.end && pages.end - pages.start < PAGE_BATCH)
+            {
+                pages.end = more.end;
+                changed = next(pages.end)?;
+            }
+            self.send_pages(list, pages)?;
+        }
+        self.list = None;
+        Ok(())
+    }
+
+    /// Sends pages as they are now, holes too.
+    fn send_pages(&mut self, list: Lid, pages: Range<u64>) -> Result<(), SendError> {
+        let mut from = pages.start;
+        while from < pages.end {
+            let data = self.next_data(list, from..pages.end)?;
+            let data = data.unwrap_or(pages.end..pages.end);
+            if from < data.start {
+                self.put(&Item::Holes(from..data.start))?;
+            }
+            from = data.end;
+            self.send_data(list, data)?;
+        }
+        Ok(())
+    }
+
+    /// The first pages in `pages` that are not holes.
+    fn next_data(&self, list: Lid, pages: Range<u64>) -> Result<Option<Range<u64>>, SendError> {
+        let (disk, view) = (self.disk, self.view);
+        let start = disk.next_data(view, list, pages.start).map_err(of_list(list))?;
+        let Some(start) = start.filter(|start| *start < pages.end) else { return Ok(None) };
+        let end = disk.next_hole(view, list, start).map_err(of_list(list))?;
+        Ok(Some(start..end.min(pages.end)))
+    }
+
+    /// Sends pages that are no holes.
+    fn send_data(&mut self, list: Lid, pages: Range<u64>) -> Result<(), SendError> {
+        let mut next = pages.start;
+        while next < pages.end {
+            let count = (pages.end - next).min(PAGE_BATCH);
+            let mut buf = std::mem::take(&mut self.page_buf);
+            buf.resize(count as usize * PAGE_SIZE, 0);
+            self.disk.read_pages(self.view, list, next, &mut buf).map_err(of_list(list))?;
+            for (page_index, page) in (next..).zip(buf.as_chunks::<PAGE_SIZE>().0) {
+                self.put_list_first()?;
+                self.encoder.put_page(page_index, page)?;
+            }
+            self.page_buf = buf;
+            self.ask_to_go_on()?;
+            next += count;
+        }
+        Ok(())
+    }
+
+    fn put_list(
+        &mut self,
+        list: Lid,
+        change: ListChange,
+        hints: ListHints,
+    ) -> Result<(), SendError> {
+        self.ask_to_go_on()?;
+        self.list = None;
+        Ok(self.encoder.put(&Item::List { list: list.0, change, hints: hints.bits() })?)
+    }
+
+    /// Puts the list that changed, before the first change of it.
+    fn put_list_first(&mut self) -> Result<(), SendError> {
+        match self.list.take() {
+            Some((list, hints)) => self.put_list(list, ListChange::Changed, hints),
+            None => Ok(()),
+        }
+    }
+
+    fn put(&mut self, item: &Item<'_>) -> Result<(), SendError> {
+        self.put_list_first()?;
+        Ok(self.encoder.put(item)?)
+    }
+
+    fn ask_to_go_on(&mut self) -> Result<(), SendError> {
+        match (self.go_on)(self.encoder.written_bytes()) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(SendError::Interrupted),
+        }
+    }
+}
