@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod cleaning;
 pub(crate) mod files;
 pub(crate) mod fork;
+pub(crate) mod resize;
 pub(crate) mod scrub;
 pub(crate) mod streams;
 pub(crate) mod versions;
@@ -22,6 +23,7 @@ use self::check::{CheckArgs, ImageArgs, RebuildArgs};
 use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use self::resize::ResizeArgs;
 use self::scrub::ScrubArgs;
 use self::streams::{SendArgs, StreamArgs};
 use self::versions::{
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     Damage(DamageArgs),
     /// Read everything in a volume and compare it with its checksums, while it is in use
     Scrub(ScrubArgs),
+    /// Make a volume longer, with its image file, also while it is mounted
+    Resize(ResizeArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does

@@ -1,7 +1,7 @@
 //! The commands, a module for each or for a family of them.
 //!
 //! - [`mkfs`], [`mount`], [`umount`], [`check`], [`rebuild`], [`image`], [`dump`], [`damage`],
-//!   [`scrub`]; [`volume`]: `sync`, `info` and `set`.
+//!   [`scrub`], [`resize`]; [`volume`]: `sync`, `info` and `set`.
 //! - [`stat`], [`segments`]: what a volume has done, and how full it is. [`cleaning`]: `clean` and
 //!   `cleanerd`.
 //! - [`files`]: `ls`, `cat` and `cp`, which read volumes that are not mounted.
@@ -21,6 +21,7 @@ pub(crate) mod image;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod rebuild;
+pub(crate) mod resize;
 pub(crate) mod scrub;
 pub(crate) mod segments;
 pub(crate) mod stat;

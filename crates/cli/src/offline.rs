@@ -9,12 +9,13 @@ use dendro_control::VolumeInfo;
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::resizing::{ResizeRequest, Resized};
 use dendro_control::scrub::ScrubInfo;
 use dendro_control::streams::{SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
-use dendro_daemon::{Failure, cleaning, damage, scrub, sending};
+use dendro_daemon::{Failure, cleaning, damage, resizing, scrub, sending};
 use dendro_device::{Direct, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
@@ -154,6 +155,20 @@ pub(crate) fn coalesce(
         shut_down.map_err(|error| fail(&error))?;
     }
     outcome
+}
+
+/// Resizes an unmounted volume.
+pub(crate) fn resize(source: &Path, request: ResizeRequest) -> Result<Resized, Failure> {
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let device = Arc::new(device);
+    let disk = open_disk(source, &device, as_mounted())?;
+    let resized = resizing::resize(&disk, &device, request).map_err(|why| fail(&why));
+    disk.shut_down().map_err(|error| fail(&error)).and(resized)
 }
 
 /// The segments of an unmounted volume.

@@ -279,6 +279,7 @@ fn try_the_mount(scratch: &Scratch, printed: &mut Printed) {
     scratch.dendro(["snapshot", "create", &one]).succeeds();
     churn(scratch);
     printed.run(scratch, "segments", &[mount]);
+    printed.run(scratch, "resize", &[mount, "+3M"]);
     printed.run(scratch, "clean suspend", &[mount]);
     printed.run(scratch, "clean resume", &[mount]);
     let set = ["--min-clean-segments", "3", "--max-clean-segments", "9", mount];

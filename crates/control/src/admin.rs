@@ -10,6 +10,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
+use crate::messages::resizing::{ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::streams::{SendRequest, StreamInfo};
 use crate::messages::versions::{VersionsReply, VersionsRequest};
@@ -115,6 +116,14 @@ pub trait Admin: Cleaning {
         _to: Option<OwnedFd>,
     ) -> Result<StreamInfo, AdminError> {
         Err(AdminError("nothing is sent from here".into()))
+    }
+
+    /// Makes the volume longer.
+    ///
+    /// # Errors
+    /// Why it was not done; the volume is as before.
+    fn resize(&self, _request: ResizeRequest) -> Result<Resized, AdminError> {
+        Err(AdminError("nothing is resized here".into()))
     }
 
     /// Serves one more view, whose requests arrive by the descriptor `device`.

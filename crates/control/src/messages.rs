@@ -7,6 +7,7 @@ pub mod check;
 pub mod cleaning;
 pub mod coalescing;
 pub mod damage;
+pub mod resizing;
 pub mod scrub;
 pub mod streams;
 pub mod versions;

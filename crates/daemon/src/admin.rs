@@ -29,6 +29,7 @@ use dendro_control::cleaning::{
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::resizing::{ResizeRequest, Resized};
 use dendro_control::scrub::{ScrubInfo, ScrubRequest};
 use dendro_control::streams::{SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
@@ -41,8 +42,8 @@ use dendro_fuse::UnmountMode;
 use mounting::unmount;
 use refusal::refuse;
 
-use crate::cleaning;
 use crate::state::Daemon;
+use crate::{cleaning, resizing};
 
 impl Admin for Daemon<'_> {
     fn ping(&self) -> Pong {
@@ -134,6 +135,11 @@ impl Admin for Daemon<'_> {
         to: Option<OwnedFd>,
     ) -> Result<StreamInfo, AdminError> {
         self.send_stream(mount, request, to)
+    }
+
+    fn resize(&self, request: ResizeRequest) -> Result<Resized, AdminError> {
+        let (disk, device) = self.volume.parts();
+        resizing::resize(&disk, &device, request).map_err(AdminError)
     }
 
     fn set(

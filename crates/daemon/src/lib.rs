@@ -12,7 +12,7 @@
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
 //!   [`sending`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
-//!   volume is sound. [`logging`]: where messages go.
+//!   volume is sound. [`resizing`]: how it becomes longer. [`logging`]: where messages go.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why
 //!   something was not done.
 //!
@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod mount_config;
 pub mod mounts;
 pub mod options;
+pub mod resizing;
 mod run;
 pub mod scrub;
 pub mod sending;

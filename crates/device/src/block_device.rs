@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
-use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl, opcode};
 
 /// `_IOR(0x12, 114, size_t)`: the length in bytes, as a `u64` in spite of its name.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
@@ -14,6 +14,9 @@ const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `_IO(0x12, 94)`: whether the device is write-protected, as a C `int`.
 const BLKROGET: Opcode = opcode::none(0x12, 94);
+
+/// From linux/loop.h.
+const LOOP_SET_CAPACITY: Opcode = 0x4C07;
 
 /// Bytes on the device. Where the ioctl is missing, seeking to the end finds them.
 pub(crate) fn len_bytes(fd: impl AsFd) -> Result<u64> {
@@ -38,6 +41,12 @@ pub(crate) fn is_write_protected(fd: impl AsFd) -> Result<bool> {
 pub(crate) fn discard(fd: impl AsFd, offset: u64, len_bytes: u64) -> Result<()> {
     // SAFETY: BLKDISCARD reads two u64 and touches no other memory of this process.
     unsafe { ioctl(fd, Setter::<BLKDISCARD, [u64; 2]>::new([offset, len_bytes])) }
+}
+
+/// Gives a loop device the length that the file behind it has now.
+pub(crate) fn follow_backing_file(fd: impl AsFd) -> Result<()> {
+    // SAFETY: LOOP_SET_CAPACITY takes no argument and touches no memory of this process.
+    unsafe { ioctl(fd, NoArg::<LOOP_SET_CAPACITY>::new()) }
 }
 
 /// A lock on the node of a device.

@@ -31,7 +31,8 @@ pub struct HostRoom {
 /// 4. A failed write has changed nothing but its own range, which is unknown then. It may be tried
 ///    again. Other writes are not affected.
 pub trait Device: Send + Sync {
-    /// Bytes on the device, a multiple of [`BLOCK_SIZE`].
+    /// Bytes on the device, a multiple of [`BLOCK_SIZE`]. [`Self::extend`] and [`Self::truncate`]
+    /// alone change them.
     fn len_bytes(&self) -> u64;
 
     /// Whether writes are refused.
@@ -102,6 +103,29 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Self::write_at`]. The caller may go on: nothing is lost.
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()>;
+
+    /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
+    /// longer and with the tail; when this returns, the latter is durable. What lies before the
+    /// tail, behind the old end, may have any value. If the device has become as long already by
+    /// other means, only the tail is written. With `allocates`, what is added is allocated where
+    /// the device is an image.
+    ///
+    /// # Errors
+    /// [`Error::FixedLen`] when it cannot be made that long, [`Error::OutOfRange`] when it is
+    /// longer already, [`Error::Misaligned`], [`Error::ReadOnly`], [`Error::Open`] or
+    /// [`Error::Io`]: it may be as long as before, or longer without the tail.
+    fn extend(&self, len_bytes: u64, _tail: &[u8], _allocates: bool) -> Result<()> {
+        Err(Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes: len_bytes })
+    }
+
+    /// Makes the device shorter, to a multiple of [`BLOCK_SIZE`]; that is durable when this
+    /// returns. What lay behind the new end is lost.
+    ///
+    /// # Errors
+    /// As [`Self::extend`]; nothing has changed then.
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        Err(Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes: len_bytes })
+    }
 }
 
 /// Implements [`Device`] for something that leads to one.
@@ -134,6 +158,12 @@ macro_rules! forward_to_device {
             }
             fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
                 (**self).discard(offset, len_bytes)
+            }
+            fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+                (**self).extend(len_bytes, tail, allocates)
+            }
+            fn truncate(&self, len_bytes: u64) -> Result<()> {
+                (**self).truncate(len_bytes)
             }
         }
     };

@@ -31,6 +31,14 @@ pub enum Error {
     /// A write to a device that was opened for reading.
     #[error("the device is open for reading only")]
     ReadOnly,
+    /// A device that cannot be made longer or shorter.
+    #[error("the device has {len_bytes} bytes, and cannot be made to have {wanted_bytes}")]
+    FixedLen {
+        /// How long it is.
+        len_bytes: u64,
+        /// How long it was to become.
+        wanted_bytes: u64,
+    },
     /// Another process has the device open.
     #[error("{path} is in use by another process; unmount it first")]
     InUse {

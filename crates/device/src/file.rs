@@ -1,6 +1,7 @@
 //! Image files and block devices.
 
 mod device;
+mod length;
 mod lock;
 mod open;
 mod probe;

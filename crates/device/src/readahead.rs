@@ -170,7 +170,7 @@ impl<D: Device> ReadAhead<D> {
 
     /// Reads the window around a range that lies in one, if it can be read.
     fn read_window(&self, start: u64) -> Option<Arc<AlignedBuf>> {
-        let len_bytes = WINDOW_BYTES.min(self.device.len_bytes() - start);
+        let len_bytes = WINDOW_BYTES.min(self.device.len_bytes().checked_sub(start)?);
         let spare = {
             let mut state = self.state.lock();
             if state.reading.iter().any(|reading| reading.start == start) {
@@ -283,6 +283,17 @@ impl<D: Device> Device for ReadAhead<D> {
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
         let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
         self.changing(offset, len_bytes, || self.device.write_vectored_at(offset, parts))
+    }
+
+    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+        let start = len_bytes.saturating_sub(tail.len() as u64);
+        let extend = || self.device.extend(len_bytes, tail, allocates);
+        self.changing(start, tail.len() as u64, extend)
+    }
+
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        let lost_bytes = self.len_bytes().saturating_sub(len_bytes);
+        self.changing(len_bytes, lost_bytes, || self.device.truncate(len_bytes))
     }
 
     fn flush(&self) -> Result<()> {

@@ -161,6 +161,14 @@ impl<D: Device> Device for RedirectedDevice<D> {
         Ok(())
     }
 
+    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+        self.below.extend(len_bytes, tail, allocates)
+    }
+
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.below.truncate(len_bytes)
+    }
+
     fn flush(&self) -> Result<()> {
         self.below.flush()
     }

@@ -85,11 +85,33 @@ fn a_block_device_reads_writes_flushes_and_discards() {
     assert!(!device.discards() || allocated() < 2 * MIB, "{} bytes", allocated());
     device.read_at(3 * MIB, &mut edge).unwrap();
     assert_eq!(edge, [5, 5]);
-    assert!(device.grow(32 * MIB).unwrap_err().to_string().contains("has only"));
+    let refused = |outcome: Result<(), Error>| matches!(outcome, Err(Error::FixedLen { .. }));
+    assert!(refused(device.extend(32 * MIB, &[0; 4096], false)));
+    assert!(refused(device.truncate(8 * MIB)));
+    assert_eq!((device.len_bytes(), device.present_len_bytes().unwrap()), (16 * MIB, 16 * MIB));
     drop(device);
 
     let answer = OpenOptions::new().overwrite(true).create(&disk.path, MIB);
     assert!(answer.unwrap_err().to_string().contains("is a block device"));
+}
+
+#[test]
+fn a_loop_device_becomes_longer_and_shorter_with_the_file_behind_it_if_that_is_wanted() {
+    let Some(disk) = LoopDevice::attach(4 * MIB) else { return };
+    let device = OpenOptions::new().resizes_backing_file(true).open(&disk.path).unwrap();
+    device.extend(8 * MIB, &[3; 8192], false).unwrap();
+    assert_eq!((device.len_bytes(), device.present_len_bytes().unwrap()), (8 * MIB, 8 * MIB));
+    assert_eq!(fs::metadata(&disk.image).unwrap().len(), 8 * MIB);
+    let mut edge = [9; 2];
+    device.read_at(8 * MIB - 8193, &mut edge).unwrap();
+    assert_eq!(edge, [0, 3]);
+    device.write_at(6 * MIB, &[4; 4096]).unwrap();
+    device.flush().unwrap();
+    device.truncate(2 * MIB).unwrap();
+    assert_eq!(fs::metadata(&disk.image).unwrap().len(), 2 * MIB);
+    assert!(device.write_at(2 * MIB, &[4; 4096]).is_err());
+    drop(device);
+    assert_eq!(FileDevice::open(&disk.path).unwrap().len_bytes(), 2 * MIB);
 }
 
 #[test]

@@ -214,6 +214,7 @@ fn a_device_open_for_reading_reads_and_refuses_to_change() {
     assert!(read == *bytes);
     assert!(matches!(device.write_at(0, &bytes), Err(Error::ReadOnly)));
     assert!(matches!(device.discard(0, 4096), Err(Error::ReadOnly)));
-    assert!(matches!(device.grow(LEN_BYTES * 2), Err(Error::ReadOnly)));
+    assert!(matches!(device.extend(LEN_BYTES * 2, &[0; 4096], false), Err(Error::ReadOnly)));
+    assert!(matches!(device.truncate(4096), Err(Error::ReadOnly)));
     device.flush().unwrap();
 }

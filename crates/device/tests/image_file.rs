@@ -162,18 +162,28 @@ fn discarding_gives_the_file_systems_space_back() {
 }
 
 #[test]
-fn an_image_grows_and_never_shrinks() {
+fn an_image_becomes_longer_with_the_end_that_is_written_and_shorter() {
     let folder = folder();
     let path = folder.path().join("volume");
     let device = FileDevice::create(&path, MIB).unwrap();
     assert!(device.write_at(MIB, &[1; 4096]).is_err());
-    device.grow(2 * MIB + 1).unwrap();
-    assert_eq!(device.len_bytes(), 2 * MIB);
+    device.extend(2 * MIB, &[1; 8192], false).unwrap();
+    assert_eq!((device.len_bytes(), device.present_len_bytes().unwrap()), (2 * MIB, 2 * MIB));
+    let mut edge = [9; 2];
+    device.read_at(2 * MIB - 8193, &mut edge).unwrap();
+    assert_eq!(edge, [0, 1]);
     device.write_at(MIB, &[1; 4096]).unwrap();
-    device.grow(2 * MIB).unwrap();
-    let error = device.grow(MIB).unwrap_err().to_string();
-    assert!(error.contains("less than"), "{error}");
-    assert_eq!(fs::metadata(&path).unwrap().len(), 2 * MIB);
+    assert!(matches!(device.extend(MIB, &[0; 4096], false), Err(Error::OutOfRange { .. })));
+    assert!(matches!(device.extend(3 * MIB + 1, &[0; 4096], false), Err(Error::Misaligned { .. })));
+    device.truncate(MIB).unwrap();
+    assert!(device.write_at(MIB, &[1; 4096]).is_err());
+    assert_eq!(fs::metadata(&path).unwrap().len(), MIB);
+    assert!(matches!(device.truncate(2 * MIB), Err(Error::OutOfRange { .. })));
+    // Somebody else made it longer.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
+    assert_eq!((device.len_bytes(), device.present_len_bytes().unwrap()), (MIB, 4 * MIB));
+    device.extend(4 * MIB, &[1; 4096], true).unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 3 * MIB);
 }
 
 #[test]

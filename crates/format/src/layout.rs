@@ -143,7 +143,7 @@ impl Layout {
     /// segment: where a mirror has the same bytes.
     #[must_use]
     pub fn counterpart(self, addr: Addr, segment: SegmentNo) -> Addr {
-        let within = addr.bytes() - self.segment_offset(self.segment_of(addr));
+        let within = addr.bytes() % self.segment_size_bytes();
         Addr::from_bytes(self.segment_offset(segment) + within)
     }
 

@@ -281,6 +281,31 @@ impl Superblock {
     }
 }
 
+impl Superblock {
+    /// Whether all of its volume's image is allocated on the file system that holds it.
+    #[must_use]
+    pub const fn is_allocated(&self) -> bool {
+        self.compatible & COMPATIBLE_ALLOCATED != 0
+    }
+
+    /// The layout that its volume gets when it takes the first `len_bytes` of a device of
+    /// `device_len_bytes`: whole segments, and with room for backups behind them if it has any.
+    ///
+    /// # Errors
+    /// When the segments would be too few or too many.
+    pub fn layout_on(&self, len_bytes: u64, device_len_bytes: u64) -> Result<Layout> {
+        let area = match self.compatible & COMPATIBLE_BACKUPS {
+            0 => None,
+            _ => backup_area(device_len_bytes),
+        };
+        let end = area.map_or(device_len_bytes, |area| area.start).min(len_bytes);
+        let log2 = self.layout.segment_size_log2();
+        let count = u32::try_from(end >> log2)
+            .map_err(|_| Malformed::new("layout", "there are too many segments"))?;
+        Layout::new(log2, count)
+    }
+}
+
 impl SuperblockV1 {
     /// The slot's bytes.
     #[must_use]

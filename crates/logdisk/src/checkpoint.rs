@@ -220,6 +220,7 @@ impl Checkpointer {
     /// nothing on the device names yet.
     pub(crate) fn take_always(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
+        self.finish_job(&mut checkpoints, false)?;
         self.freeze(&mut checkpoints, true)?;
         self.finish_job(&mut checkpoints, false)
     }

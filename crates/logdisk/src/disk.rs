@@ -1,9 +1,10 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: what [`IdleCoalescing`], [`Remover`], [`Collector`], [`Cleaner`], [`Checkpointer`]
-//! and group commit lock, each in its turn; then the superblock, the engine and the writer's queue.
-//! The engine and the queue are never locked during device I/O (apply 2). Background work, and the
-//! threads that wait for it, hold the other locks for as long as the work takes.
+//! Lock order: what [`Resizer`], [`IdleCoalescing`], [`Remover`], [`Collector`], [`Cleaner`],
+//! [`Checkpointer`] and group commit lock, each in its turn; then the superblock, the engine and
+//! the writer's queue. The engine and the queue are never locked during device I/O (apply 2).
+//! Background work, and the threads that wait for it, hold the other locks for as long as the work
+//! takes.
 //!
 //! [`Collector`]: crate::reclaim::collection::Collector
 
@@ -36,6 +37,7 @@ use crate::read::Reader;
 use crate::reclaim::make_room::RoomMaker;
 use crate::reclaim::no_space::Reclaimer;
 use crate::reclaim::removal::Remover;
+use crate::resize::Resizer;
 use crate::scrub::Scrub;
 use crate::snapshots::manage::VersionManager;
 use crate::space::reserve::Accounts;
@@ -62,6 +64,7 @@ pub struct LogDisk {
     remover: Arc<Remover>,
     reclaimer: Arc<Reclaimer>,
     versions: VersionManager,
+    resizer: Resizer,
     background: Arc<Background>,
     /// Notes from opening the volume that users should see.
     recovery_notes: Vec<String>,
@@ -225,6 +228,30 @@ impl LogDisk {
     /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
     pub fn checkpoint(&self) -> Result<()> {
         self.checkpointer.take()
+    }
+
+    /// The length of the device, which may be longer than the volume.
+    pub fn device_len_bytes(&self) -> u64 {
+        self.volume.device().len_bytes()
+    }
+
+    /// Makes the volume longer: it takes the first `len_bytes` of the device, in whole segments and
+    /// without the room for backups of superblocks at the device's end. If the device is shorter
+    /// than `device_len_bytes` it is made that long first. A volume that has as many segments
+    /// already stays as it is.
+    ///
+    /// After a crash the volume is as long as before, or has its new length.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full; [`Error::Io`] when the
+    /// device cannot be made that long, or the volume cannot have so many segments;
+    /// [`Error::ReadOnly`]; [`Error::Failed`] when the device fails. The device may have become
+    /// longer by then, but the volume has not.
+    pub fn grow(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
+        self.resizer.grow(len_bytes, device_len_bytes)?;
+        // There may be room now for what waits for it.
+        self.background.wake();
+        Ok(())
     }
 
     /// Performs one step of a checkpoint if one is under way or due. Returns whether it did.

@@ -23,6 +23,7 @@ use crate::volume::Volume;
 /// The volume as it was at one moment: a device that can only be read.
 pub struct FrozenVolume {
     device: Arc<dyn Device>,
+    len_bytes: u64,
     layout: Layout,
     hold: Hold,
     segments: FrozenSegments,
@@ -41,6 +42,7 @@ impl FrozenVolume {
     ) -> dendro_disk::Result<Option<Self>> {
         let frozen = |hold, segments, superblocks| Self {
             device: volume.shared_device(),
+            len_bytes: volume.device().len_bytes(),
             layout: volume.layout(),
             hold,
             segments,
@@ -100,7 +102,7 @@ impl FrozenVolume {
 
 impl Device for FrozenVolume {
     fn len_bytes(&self) -> u64 {
-        self.device.len_bytes()
+        self.len_bytes
     }
 
     fn is_read_only(&self) -> bool {

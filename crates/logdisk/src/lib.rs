@@ -17,6 +17,7 @@
 //! - `clean`: how segments are emptied, and how scattered pages are coalesced.
 //! - `scrub`: how everything on the device that is live is read and checked.
 //! - `reclaim`: how room is made and space is freed, and what is done when something does not fit.
+//! - `resize`: how the volume gets more segments.
 //! - `background`: what is due, and in which order it is done.
 //! - `snapshots`: how versions are made and deleted, and what they take.
 //! - `commit`: how units are applied, whole or not at all.
@@ -45,6 +46,7 @@ mod options;
 mod read;
 mod reclaim;
 mod recovery;
+mod resize;
 mod scrub;
 mod snapshots;
 mod space;

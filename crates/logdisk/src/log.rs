@@ -8,6 +8,7 @@
 //! - [`superblocks`]: the two append-only superblock logs.
 
 pub(crate) mod backups;
+pub(crate) mod current_layout;
 pub(crate) mod mirrors;
 pub(crate) mod partial;
 pub(crate) mod redirection;

@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::log::backups::Backups;
 use crate::log::redirection::VolumeDevice;
+use crate::log::segments::NewTable;
 use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
 use crate::map::budget;
@@ -34,7 +35,6 @@ use crate::volume::holds::{Holds, LockHolder};
 /// An open volume.
 pub(crate) struct Volume {
     device: Arc<VolumeDevice>,
-    layout: Layout,
     uuid: Uuid,
     store: NodeStore,
     engine: BriefRwLock<Engine>,
@@ -78,11 +78,9 @@ impl Volume {
         if engine.state().removals().are_remade() {
             superblock.incompatible |= INCOMPATIBLE_REMADE_LISTS;
         }
-        let layout = superblock.layout;
         store.leave_room(engine.beside_clean_nodes());
         Self {
             device,
-            layout,
             uuid: superblock.uuid,
             writer: Arc::clone(engine.writer()),
             superblock: Mutex::new(superblock),
@@ -155,8 +153,16 @@ impl Volume {
         Arc::clone(&self.device) as _
     }
 
-    pub(crate) const fn layout(&self) -> Layout {
-        self.layout
+    /// The layout as it is now.
+    pub(crate) fn layout(&self) -> Layout {
+        self.store.layout().get()
+    }
+
+    /// Gives the volume more segments, as its superblock states. Streams may fill them from now on.
+    pub(crate) fn add_segments(&self, engine: &mut Engine, layout: Layout, table: NewTable) {
+        // Whoever sees the layout before the table waits for the lock of the engine.
+        self.store.layout().set(layout);
+        engine.state_mut().segments_mut().grow(layout, table);
     }
 
     pub(crate) const fn uuid(&self) -> Uuid {
@@ -239,7 +245,7 @@ impl Volume {
     /// The limit of dirty nodes, in bytes, above which a checkpoint is due.
     fn dirty_limit_bytes(&self, table_bytes: u64) -> u64 {
         let cache_size_bytes = self.store.cache_size_bytes();
-        budget::dirty_limit_bytes(cache_size_bytes, self.layout.len_bytes(), table_bytes)
+        budget::dirty_limit_bytes(cache_size_bytes, self.layout().len_bytes(), table_bytes)
     }
 
     /// Whether dirty nodes take so much memory that a checkpoint is due.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Rng, Timestamp, Uuid};
 use dendro_device::Device;
-use dendro_disk::{Lid, Versions, View};
+use dendro_disk::{Error, Lid, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{CleanSettings, CoalesceSettings, FormatOptions, LogDisk, OpenOptions, Place};
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
@@ -24,6 +24,8 @@ pub struct LogEngine {
     pub format: FormatOptions,
     /// How they are opened.
     pub open: OpenOptions,
+    /// They are made longer while they have fewer segments; 0: they stay as they are.
+    pub grows_to: u32,
 }
 
 impl LogEngine {
@@ -67,7 +69,8 @@ impl LogEngine {
             stream_bytes: [0, OpenOptions::default().stream_bytes][rng.below(2) as usize],
             ..OpenOptions::default()
         };
-        Self { format, open }
+        let grows_to = if uuid.0[2] % 4 == 0 { 40 + 2 * u32::from(uuid.0[3]) } else { 0 };
+        Self { format, open, grows_to }
     }
 
     fn open_with(&self, device: Arc<dyn Device>, options: OpenOptions) -> Outcome<LogDisk> {
@@ -118,6 +121,23 @@ fn coalesce(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     Ok(())
 }
 
+/// Makes the volume or its device a little longer.
+fn grow(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
+    let size = disk.superblock().layout.segment_size_bytes();
+    let device_bytes = disk.device_len_bytes();
+    let added_bytes = match rng.below(4) {
+        0 => 0,
+        1 => (1 + rng.below(40)) * PAGE_SIZE as u64,
+        _ => rng.below(4 * size) / PAGE_SIZE as u64 * PAGE_SIZE as u64,
+    };
+    let taken_bytes = if rng.chance(80) { u64::MAX } else { device_bytes + rng.below(size) };
+    match disk.grow(taken_bytes, device_bytes + added_bytes) {
+        // The device failed to become longer, and the volume is as before.
+        Err(Error::Io(_)) => Ok(()),
+        grown => grown,
+    }
+}
+
 /// Stands still, so that the model knows when versions were made.
 struct StandingClock;
 
@@ -160,6 +180,9 @@ impl Engine for LogEngine {
     }
 
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
+        if disk.superblock().layout.segment_count() < self.grows_to && rng.chance(25) {
+            return grow(disk, rng).map_err(text);
+        }
         match rng.below(14) {
             13 => coalesce(disk, rng).map_err(text),
             12 => disk.coalesce_step().map(drop).map_err(text),

@@ -11,6 +11,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
+use crate::messages::resizing::{ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 use crate::messages::{
@@ -223,6 +224,17 @@ impl Client {
             Outcome::Checked(report) => Ok(Some(*report)),
             other => Err(self.unexpected(&other)),
         })
+    }
+
+    /// [`Command::Resize`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn resize(&self, request: ResizeRequest) -> Result<Resized, ClientError> {
+        match self.ask(Command::Resize(request))? {
+            Outcome::Resized(resized) => Ok(resized),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// [`Command::Set`].

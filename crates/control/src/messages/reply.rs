@@ -10,6 +10,7 @@ use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segment
 use super::coalescing::Coalesced;
 use super::damage::DamageInfo;
 use super::mounts::{MountReply, ViewInfo};
+use super::resizing::Resized;
 use super::scrub::ScrubInfo;
 use super::streams::StreamInfo;
 use super::versions::VersionsReply;
@@ -65,6 +66,8 @@ pub enum Outcome {
     Checked(Box<CheckReport>),
     /// The reply to [`Command::Send`](super::Command::Send), when the stream was written.
     Sent(Box<StreamInfo>),
+    /// The reply to [`Command::Resize`](super::Command::Resize).
+    Resized(Resized),
     /// The reply to [`Command::Mount`](super::Command::Mount).
     Mount(MountReply),
     /// The reply to [`Command::Set`](super::Command::Set): the mount with the options now in force.

@@ -13,6 +13,7 @@ use super::coalescing::{CoalesceRequest, MAX_LISTS};
 use super::damage::DamageRequest;
 use super::mounts::{MountNamed, MountRequest, SetRequest, UnmountRequest};
 use super::reply::AdminError;
+use super::resizing::ResizeRequest;
 use super::scrub::ScrubRequest;
 use super::streams::SendRequest;
 use super::versions::VersionsAsked;
@@ -72,6 +73,8 @@ pub enum Command {
     Check(CheckRequest),
     /// Write a send stream.
     Send(SendRequest),
+    /// Make the volume longer.
+    Resize(ResizeRequest),
     /// Serve one more view.
     Mount(MountRequest),
     /// Unmount a mount.

@@ -81,6 +81,7 @@ fn answer(
         Command::Send(asked) => {
             Outcome::Sent(Box::new(admin.send(request.mount(None), asked, descriptor)?))
         }
+        Command::Resize(asked) => Outcome::Resized(admin.resize(*asked)?),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {
             admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?

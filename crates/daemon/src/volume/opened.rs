@@ -62,7 +62,9 @@ impl Volume {
         options: &MountOptions,
         lock_wait: Duration,
     ) -> Result<Self, NotOpened> {
-        let device = Arc::new(open_device(path, options, lock_wait)?);
+        // A loop device that was attached for the mount.
+        let is_attached = path != source;
+        let device = Arc::new(open_device(path, is_attached, options, lock_wait)?);
         let read_only = device.is_read_only();
         let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
         let MountOptions { discard, on_loss, .. } = *options;
@@ -202,10 +204,12 @@ impl Volume {
     }
 }
 
-/// Opens the device as `options` ask. A view of the past needs no writing itself; its device is
-/// opened for writing if possible, so that other views can be mounted beside it.
+/// Opens the device as `options` ask. If it `is_attached`, a loop device that was made for the
+/// mount, the file behind it is resized with it. A view of the past needs no writing itself; its
+/// device is opened for writing if possible, so that other views can be mounted beside it.
 fn open_device(
     source: &Path,
+    is_attached: bool,
     options: &MountOptions,
     lock_wait: Duration,
 ) -> Result<FileDevice, NotOpened> {
@@ -215,6 +219,7 @@ fn open_device(
             .read_only(read_only)
             .direct(options.direct)
             .lock_wait(lock_wait)
+            .resizes_backing_file(is_attached)
             .open(source)
     };
     let is_past = options.read_only && !options.read_only_device;

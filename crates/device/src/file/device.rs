@@ -10,8 +10,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 
+use super::length;
 use super::lock::{self, Held};
-use super::probe::{self, FileKind, round_down};
+use super::probe::{self, FileKind};
 use super::transfer::{self, Alignment};
 use crate::device::{BLOCK_SIZE, Device, HostRoom};
 use crate::error::{Error, Result};
@@ -33,6 +34,8 @@ pub struct FileDevice {
     pub(super) direct: Option<Alignment>,
     pub(super) len_bytes: AtomicU64,
     pub(super) discards: AtomicBool,
+    /// Whether the file behind a loop device is made longer and shorter with it.
+    pub(super) resizes_backing_file: bool,
 }
 
 impl FileDevice {
@@ -59,41 +62,6 @@ impl FileDevice {
     #[must_use]
     pub fn discards(&self) -> bool {
         self.discards.load(Ordering::Relaxed)
-    }
-
-    /// Makes the device `len_bytes` long, rounded down to whole blocks, or leaves it alone when it
-    /// is as long already. An image file is extended sparsely; a block device has to have been
-    /// extended before.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Open`] when there is no room for it, or when it would become
-    /// shorter.
-    pub fn grow(&self, len_bytes: u64) -> Result<()> {
-        let fail = |source| Error::Open { path: self.path.display().to_string(), source };
-        if self.read_only {
-            return Err(Error::ReadOnly);
-        }
-        let len_bytes = round_down(len_bytes);
-        let old_len_bytes = self.len_bytes();
-        if len_bytes < old_len_bytes {
-            return Err(fail(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{len_bytes} bytes are less than its {old_len_bytes} bytes now"),
-            )));
-        }
-        let (kind, actual_len_bytes) = probe::measure(&self.fd).map_err(fail)?;
-        if actual_len_bytes < len_bytes {
-            if kind == FileKind::BlockDevice {
-                return Err(fail(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!("the block device has only {actual_len_bytes} bytes"),
-                )));
-            }
-            rustix::fs::ftruncate(&self.fd, len_bytes).map_err(|errno| fail(errno.into()))?;
-            rustix::fs::fsync(&self.fd).map_err(|errno| fail(errno.into()))?;
-        }
-        self.len_bytes.fetch_max(len_bytes, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Allocates all of an image on the file system that holds it, so that no write to it can find
@@ -149,6 +117,81 @@ impl FileDevice {
         })?;
         held.claim = Some(claim);
         Ok(())
+    }
+
+    /// The length that it has outside: of the file, of the file behind the loop device if that is
+    /// resized with it, or of the block device; rounded down to whole blocks. It is more than
+    /// [`Device::len_bytes`] if somebody else has made it longer since it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Open`] when the system does not tell it.
+    pub fn present_len_bytes(&self) -> Result<u64> {
+        let backing = self.open_backing_file()?;
+        let measured = probe::measure(backing.as_ref().unwrap_or(&self.fd));
+        measured.map(|(_, len_bytes)| len_bytes).map_err(|source| self.fail(source))
+    }
+
+    /// Whether [`Device::extend`] and [`Device::truncate`] change the length of what it lies on.
+    #[must_use]
+    pub fn is_resizable(&self) -> bool {
+        self.kind == FileKind::Image
+            || self.resizes_backing_file && self.held.lock().backing_file.is_some()
+    }
+
+    fn fail(&self, source: io::Error) -> Error {
+        Error::Open { path: self.path.display().to_string(), source }
+    }
+
+    /// The file behind a loop device, opened again, if it is resized with the device.
+    fn open_backing_file(&self) -> Result<Option<OwnedFd>> {
+        let held = self.held.lock();
+        let locked = held.backing_file.as_ref().filter(|_| self.resizes_backing_file);
+        let opened = locked.map(|file| length::open_again(file, self.read_only));
+        opened.transpose().map_err(|source| self.fail(source))
+    }
+
+    /// See [`Device::extend`].
+    fn extend_to(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+        let (from, tail_len_bytes) = (self.len_bytes(), tail.len() as u64);
+        let failed = |source| Error::Io {
+            operation: "write",
+            offset: len_bytes - tail_len_bytes,
+            len_bytes: tail_len_bytes,
+            source,
+        };
+        let extend = |file, alignment| {
+            length::extend(file, alignment, from, len_bytes, tail, allocates).map_err(failed)
+        };
+        if self.kind == FileKind::Image {
+            return extend(&self.fd, self.alignment());
+        }
+        if let Some(file) = self.open_backing_file()? {
+            extend(&file, Alignment::NONE)?;
+            return block_device::follow_backing_file(&self.fd)
+                .map_err(|errno| self.fail(errno.into()));
+        }
+        let actual_len_bytes = self.present_len_bytes()?;
+        if actual_len_bytes < len_bytes {
+            return Err(Error::FixedLen { len_bytes: actual_len_bytes, wanted_bytes: len_bytes });
+        }
+        transfer::write(&self.fd, self.alignment(), len_bytes - tail_len_bytes, tail)
+            .map_err(failed)?;
+        self.flush()
+    }
+
+    /// See [`Device::truncate`].
+    fn truncate_to(&self, len_bytes: u64) -> Result<()> {
+        if self.kind == FileKind::Image {
+            return length::truncate(&self.fd, len_bytes).map_err(|source| self.fail(source));
+        }
+        let Some(file) = self.open_backing_file()? else {
+            return Err(Error::FixedLen {
+                len_bytes: self.present_len_bytes()?,
+                wanted_bytes: len_bytes,
+            });
+        };
+        length::truncate(&file, len_bytes).map_err(|source| self.fail(source))?;
+        block_device::follow_backing_file(&self.fd).map_err(|errno| self.fail(errno.into()))
     }
 
     fn alignment(&self) -> Alignment {
@@ -311,5 +354,27 @@ impl Device for FileDevice {
                 Err(Error::Io { operation: "discard", offset, len_bytes, source: errno.into() })
             }
         }
+    }
+
+    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+        let start = len_bytes.saturating_sub(tail.len() as u64);
+        let device_len_bytes = self.len_bytes();
+        if len_bytes < device_len_bytes {
+            return Err(Error::OutOfRange { offset: start, len_bytes, device_len_bytes });
+        }
+        range::check_blocks(len_bytes, start, tail.len() as u64)?;
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.extend_to(len_bytes, tail, allocates)?;
+        self.len_bytes.store(len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.check_write(len_bytes, 0)?;
+        // Nothing behind the new end is accepted any more when the file gets shorter.
+        let before = self.len_bytes.swap(len_bytes, Ordering::Relaxed);
+        self.truncate_to(len_bytes).inspect_err(|_| self.len_bytes.store(before, Ordering::Relaxed))
     }
 }

@@ -56,6 +56,7 @@ pub struct OpenOptions {
     direct: Direct,
     lock_wait: Duration,
     overwrite: bool,
+    resizes_backing_file: bool,
 }
 
 impl OpenOptions {
@@ -100,6 +101,15 @@ impl OpenOptions {
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// Whether [`Device::extend`](crate::Device::extend) and
+    /// [`Device::truncate`](crate::Device::truncate) of a loop device change the file behind it.
+    /// Otherwise they do not change a block device at all.
+    #[must_use]
+    pub fn resizes_backing_file(mut self, resizes_backing_file: bool) -> Self {
+        self.resizes_backing_file = resizes_backing_file;
         self
     }
 
@@ -219,6 +229,7 @@ impl OpenOptions {
             direct,
             len_bytes: AtomicU64::new(len_bytes),
             discards: AtomicBool::new(true),
+            resizes_backing_file: self.resizes_backing_file,
         })
     }
 

@@ -51,6 +51,12 @@ impl BlockMap {
         Self { groups: vec![None; groups], junk_seed }
     }
 
+    /// Has room for `block_count` blocks at least.
+    pub(super) fn make_room(&mut self, block_count: u64) {
+        let groups = block_count.div_ceil((FANOUT * FANOUT) as u64) as usize;
+        self.groups.resize(groups.max(self.groups.len()), None);
+    }
+
     pub(super) fn get(&self, block: u64) -> &Cell {
         let (group, chunk, cell) = locate(block);
         let chunk = self.groups[group].as_ref().and_then(|group| group[chunk].as_ref());

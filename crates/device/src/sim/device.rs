@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use dendro_base::Rng;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex};
 use rustix::io::Errno;
 
@@ -63,7 +64,7 @@ struct State {
 /// Crash images share content with the device they are made of; making one costs microseconds plus
 /// a few per unflushed write. An image is a device in turn, so that recovery can be crashed too.
 pub struct SimDevice {
-    len_bytes: u64,
+    len_bytes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -103,13 +104,13 @@ impl SimDevice {
             rng: Rng::new(seed),
             recording: None,
         };
-        Self { len_bytes, state: Mutex::new(state) }
+        Self { len_bytes: AtomicU64::new(len_bytes), state: Mutex::new(state) }
     }
 
     /// The content that reads return, even without power.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len_bytes as usize];
+        let mut bytes = vec![0; self.len_bytes() as usize];
         self.state.lock().current.read_bytes(0, &mut bytes);
         bytes
     }
@@ -141,7 +142,7 @@ impl SimDevice {
             let pending: Vec<&Arc<Change>> = state.pending.iter().collect();
             crash::apply_some(&mut map, &pending, style, rng);
         }
-        Self::with_content(self.len_bytes, map, rng.next_u64())
+        Self::with_content(self.len_bytes(), map, rng.next_u64())
     }
 
     /// Turns the power off when `count` more writes have been made: from then on every call fails.
@@ -166,7 +167,7 @@ impl SimDevice {
     /// Starts a new recording. It begins with what is not flushed yet.
     pub fn start_recording(&self) {
         let mut state = self.state.lock();
-        let mut recording = Recording::new(self.len_bytes, state.durable.clone());
+        let mut recording = Recording::new(self.len_bytes(), state.durable.clone());
         for change in &state.pending {
             recording.push_change(Arc::clone(change), None);
         }
@@ -210,7 +211,10 @@ impl SimDevice {
     /// # Panics
     /// When the range is empty or leaves the device, or while recording.
     pub fn corrupt(&self, range: Range<u64>, count: u64) {
-        assert!(!range.is_empty() && range.end <= self.len_bytes, "{range:?} is not on the device");
+        assert!(
+            !range.is_empty() && range.end <= self.len_bytes(),
+            "{range:?} is not on the device"
+        );
         let mut state = self.state.lock();
         assert!(state.recording.is_none(), "corrupt an image of the recording instead");
         for _ in 0..count {
@@ -232,7 +236,7 @@ impl SimDevice {
     /// # Panics
     /// When an offset leaves the device, or while recording.
     pub fn swap_blocks(&self, a: u64, b: u64) {
-        assert!(a.max(b) < self.len_bytes, "{} is not on the device", a.max(b));
+        assert!(a.max(b) < self.len_bytes(), "{} is not on the device", a.max(b));
         let (a, b) = (a / BLOCK_SIZE as u64, b / BLOCK_SIZE as u64);
         let mut state = self.state.lock();
         assert!(state.recording.is_none(), "corrupt an image of the recording instead");
@@ -287,6 +291,18 @@ impl State {
         self.pending.push(change);
     }
 
+    /// Changes the length, and does `change`, at once and durably. What is pending stays so.
+    fn set_len(&mut self, len_bytes: u64, change: Option<Change>) {
+        let change = change.map(Arc::new);
+        for map in [&mut self.durable, &mut self.current] {
+            map.make_room(len_bytes.div_ceil(BLOCK_SIZE as u64));
+            change.iter().for_each(|change| change.apply(map));
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.push_len(len_bytes, change);
+        }
+    }
+
     /// Writes whole sectors: what is left of the last block keeps its content.
     fn write_sectors(&mut self, offset: u64, sectors: &[u8]) {
         let mut bytes = sectors.to_vec();
@@ -338,7 +354,7 @@ fn flip_bits(bytes: &mut [u8], count: u64, rng: &mut Rng) {
 impl SimDevice {
     /// Where a transfer misdirected to `offset` goes.
     fn misdirected(&self, offset: u64, len_bytes: u64) -> u64 {
-        let room = self.len_bytes - len_bytes;
+        let room = self.len_bytes() - len_bytes;
         let offset = offset.min(room);
         offset - offset % BLOCK_SIZE as u64
     }
@@ -346,12 +362,12 @@ impl SimDevice {
 
 impl Device for SimDevice {
     fn len_bytes(&self) -> u64 {
-        self.len_bytes
+        self.len_bytes.load(Ordering::Relaxed)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let len_bytes = buf.len() as u64;
-        range::check_bounds(self.len_bytes, offset, len_bytes)?;
+        range::check_bounds(self.len_bytes(), offset, len_bytes)?;
         let mut state = self.state.lock();
         match state.begin(Call::Read, offset, len_bytes)? {
             None => state.current.read_bytes(offset, buf),
@@ -372,7 +388,7 @@ impl Device for SimDevice {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let len_bytes = bytes.len() as u64;
-        range::check_blocks(self.len_bytes, offset, len_bytes)?;
+        range::check_blocks(self.len_bytes(), offset, len_bytes)?;
         let mut state = self.state.lock();
         let mut answer = Ok(());
         match state.begin(Call::Write, offset, len_bytes)? {
@@ -406,7 +422,7 @@ impl Device for SimDevice {
             Some(Effect::Lose) => {}
             Some(Effect::Fail { errno, .. }) => {
                 state.fail_flush();
-                answer = Err(failed(Call::Flush, 0, self.len_bytes, errno));
+                answer = Err(failed(Call::Flush, 0, self.len_bytes(), errno));
             }
             _ => state.flush(),
         }
@@ -414,8 +430,43 @@ impl Device for SimDevice {
         answer
     }
 
+    fn extend(&self, len_bytes: u64, tail: &[u8], _allocates: bool) -> Result<()> {
+        let tail_len_bytes = tail.len() as u64;
+        let start = len_bytes.saturating_sub(tail_len_bytes);
+        range::check_blocks(len_bytes, start, tail_len_bytes)?;
+        let device_len_bytes = self.len_bytes();
+        if len_bytes < device_len_bytes || !len_bytes.is_multiple_of(BLOCK_SIZE as u64) {
+            return Err(Error::OutOfRange { offset: start, len_bytes, device_len_bytes });
+        }
+        let mut state = self.state.lock();
+        let effect = state.begin(Call::Write, start, tail_len_bytes)?;
+        let answer = match effect {
+            Some(Effect::Fail { errno, .. }) => {
+                Err(failed(Call::Write, start, tail_len_bytes, errno))
+            }
+            // Other faults are those of writes to places that exist.
+            _ => {
+                state.set_len(len_bytes, Some(Change::write(start, tail)));
+                self.len_bytes.store(len_bytes, Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        state.end();
+        answer
+    }
+
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        range::check_blocks(self.len_bytes(), len_bytes, 0)?;
+        let mut state = self.state.lock();
+        state.begin(Call::Write, len_bytes, 0)?;
+        state.set_len(len_bytes, None);
+        self.len_bytes.store(len_bytes, Ordering::Relaxed);
+        state.end();
+        Ok(())
+    }
+
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        range::check_blocks(self.len_bytes, offset, len_bytes)?;
+        range::check_blocks(self.len_bytes(), offset, len_bytes)?;
         let mut state = self.state.lock();
         let mut answer = Ok(());
         match state.begin(Call::Discard, offset, len_bytes)? {
@@ -437,7 +488,7 @@ impl std::fmt::Debug for SimDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
         f.debug_struct("SimDevice")
-            .field("len_bytes", &self.len_bytes)
+            .field("len_bytes", &self.len_bytes())
             .field("power", &state.power)
             .field("unflushed", &state.pending.len())
             .field("counts", &state.counts)
@@ -455,6 +506,6 @@ impl Recording {
     #[must_use]
     pub fn image_at(&self, event_index: usize, rng: &mut Rng, style: CrashStyle) -> SimDevice {
         let content = self.content_at(event_index, rng, style);
-        SimDevice::with_content(self.len_bytes, content, rng.next_u64())
+        SimDevice::with_content(self.len_bytes_at(event_index), content, rng.next_u64())
     }
 }

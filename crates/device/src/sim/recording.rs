@@ -33,6 +33,11 @@ pub enum EventKind {
     Flush,
     /// A flush failed, and some of the unflushed writes are lost.
     FailedFlush,
+    /// The device became longer or shorter.
+    Len {
+        /// How long it was then.
+        len_bytes: u64,
+    },
 }
 
 pub(super) enum Event {
@@ -41,6 +46,8 @@ pub(super) enum Event {
     Flush(BlockMap),
     /// With the changes that will never be durable.
     FailedFlush(Vec<Arc<Change>>),
+    /// With the length, and the change that was made and durable together with it.
+    Len(u64, Option<Arc<Change>>),
 }
 
 /// The log of every write, discard and flush that had an effect, made by
@@ -86,6 +93,19 @@ impl Recording {
         self.events.push(Event::FailedFlush(doomed));
     }
 
+    pub(super) fn push_len(&mut self, len_bytes: u64, change: Option<Arc<Change>>) {
+        self.events.push(Event::Len(len_bytes, change));
+    }
+
+    /// The length of the device when `event_index` events have happened.
+    pub(super) fn len_bytes_at(&self, event_index: usize) -> u64 {
+        let len_of = |event: &Event| match event {
+            Event::Len(len_bytes, _) => Some(*len_bytes),
+            _ => None,
+        };
+        self.events[..event_index].iter().rev().find_map(len_of).unwrap_or(self.len_bytes)
+    }
+
     /// How many events there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -108,6 +128,7 @@ impl Recording {
         match &self.events[index] {
             Event::Flush(_) => EventKind::Flush,
             Event::FailedFlush(_) => EventKind::FailedFlush,
+            Event::Len(len_bytes, _) => EventKind::Len { len_bytes: *len_bytes },
             Event::Change(change) => match **change {
                 Change::Write { first_block, ref blocks } => EventKind::Write {
                     offset: bytes(first_block),
@@ -156,6 +177,14 @@ impl Recording {
             map = snapshot.clone();
             done_count = index - start;
         }
+        map.make_room(self.len_bytes_at(event_index).div_ceil(BLOCK_SIZE as u64));
+        // What a change of the length wrote is there before anything else was written there.
+        for event in &self.events[start..event_index] {
+            if let Event::Len(len_bytes, change) = event {
+                map.make_room(len_bytes.div_ceil(BLOCK_SIZE as u64));
+                change.iter().for_each(|change| change.apply(&mut map));
+            }
+        }
         crash::apply_some(&mut map, &pending[done_count..], style, rng);
         map
     }
@@ -175,7 +204,7 @@ impl Recording {
                 Event::Change(change) => pending.push(change),
                 Event::FailedFlush(doomed) => pending
                     .retain(|change| !doomed.iter().any(|doomed| Arc::ptr_eq(doomed, change))),
-                Event::Flush(_) => {}
+                Event::Flush(_) | Event::Len(..) => {}
             }
         }
         pending

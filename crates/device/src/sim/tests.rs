@@ -369,3 +369,29 @@ fn a_recording_without_flushes_gives_the_images_the_device_would_have() {
     }
     assert_eq!(recording.unflushed_at(recording.len()), recording.len());
 }
+
+#[test]
+fn a_device_becomes_longer_with_its_new_end_or_not_at_all_and_the_rest_may_be_lost() {
+    let device = written();
+    device.start_recording();
+    device.extend(32 * BLOCK, &block(7), false).unwrap();
+    device.write_at(20 * BLOCK, &block(8)).unwrap();
+    device.truncate(24 * BLOCK).unwrap();
+    assert_eq!(device.len_bytes(), 24 * BLOCK);
+    assert!(device.read_at(24 * BLOCK, &mut block(0)).is_err());
+    let recording = device.take_recording().unwrap();
+    // Two writes had not been flushed when the recording began.
+    assert_eq!(recording.event(2), EventKind::Len { len_bytes: 32 * BLOCK });
+    let mut rng = Rng::new(4);
+    let mut seen = HashSet::new();
+    for style in CrashStyle::ALL.into_iter().cycle().take(500) {
+        assert_eq!(recording.image_at(2, &mut rng, style).len_bytes(), 16 * BLOCK);
+        let image = recording.image_at(4, &mut rng, style);
+        assert_eq!(image.len_bytes(), 32 * BLOCK);
+        assert!(read_block(&image, 31) == block(7), "{style:?}");
+        let image = recording.image_at(5, &mut rng, style);
+        assert_eq!(image.len_bytes(), 24 * BLOCK);
+        seen.insert((read_block(&image, 0) == block(1), read_block(&image, 20) == block(8)));
+    }
+    assert_eq!(seen.len(), 4, "what was pending stays so");
+}

@@ -22,6 +22,7 @@ use crate::reclaim::prune::Pruner;
 use crate::reclaim::removal::Remover;
 use crate::reclaim::throttle::Throttle;
 use crate::recovery::{self, FirstSteps, Recovered};
+use crate::resize::Resizer;
 use crate::snapshots::manage::VersionManager;
 use crate::space::reserve::Accounts;
 use crate::space::reuse::Reuse;
@@ -160,6 +161,7 @@ impl LogDisk {
             room_maker: room_maker(),
             remover: remover(),
             reclaimer: reclaimer(),
+            resizer: Resizer::new(volume(), checkpointer()),
             versions: VersionManager::new(volume(), accounts(), reclaimer()),
             background: background(),
             recovery_notes: notes,

@@ -2,9 +2,10 @@
 //!
 //! The superblock logs lie at the device's beginning, where most accidents happen. A backup is
 //! written with the first superblock after the volume was opened, with the one that states a clean
-//! shutdown, with each one that changes the list of retired segments, and with each 64th of the
-//! others. So it costs next to nothing, and it is older than the newest superblock unless the
-//! volume was shut down. Therefore a backup is never used silently: see [`crate::recovery`].
+//! shutdown, with each one that changes the list of retired segments or the number of segments, and
+//! with each 64th of the others. So it costs next to nothing, and it is older than the newest
+//! superblock unless the volume was shut down. Therefore a backup is never used silently: see
+//! [`crate::recovery`].
 //!
 //! The slots are written in turn, so that a torn write leaves the backup before it.
 
@@ -46,6 +47,25 @@ pub(crate) fn places(device_len_bytes: u64) -> impl Iterator<Item = u64> {
     backup_area(device_len_bytes).into_iter().flat_map(|area| slots(&area))
 }
 
+/// What is written at the end of a device that becomes longer, from `device_len_bytes` on to
+/// `new_len_bytes`: a backup of the newest superblock in the last slot, and nothing in the others.
+/// So there is a backup at the end of the device before and after that.
+pub(crate) fn new_end(
+    superblock: &Superblock,
+    device_len_bytes: u64,
+    new_len_bytes: u64,
+) -> AlignedBuf {
+    let slot_len_bytes = SUPERBLOCK_LEN_BYTES as u64;
+    let Some(area) = superblock.backup_area(new_len_bytes) else {
+        return AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
+    };
+    let start = area.start.max(device_len_bytes).min(area.end - slot_len_bytes);
+    let mut end = AlignedBuf::zeroed((area.end - start) as usize);
+    let last = end.len() - SUPERBLOCK_LEN_BYTES;
+    end[last..].copy_from_slice(superblock.encode().as_slot());
+    end
+}
+
 /// What was written of backups since the volume was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Backups {
@@ -66,6 +86,7 @@ impl Backups {
         let is_due = self.last.as_ref().is_none_or(|(_, last)| {
             superblock.clean != last.clean
                 || superblock.retired != last.retired
+                || superblock.layout != last.layout
                 || superblock.seq.saturating_sub(last.seq) >= MAX_AGE
         });
         if !is_due {

@@ -27,7 +27,9 @@ impl Mirrors {
 
     /// Where the bytes at `addr` lie once more.
     pub(crate) fn place_of(&self, layout: Layout, addr: Addr) -> Option<Addr> {
-        let mirror = self.of(layout.segment_of(addr))?;
+        // The volume may have got more segments since the layout was asked for.
+        let number = u32::try_from(addr.bytes() >> layout.segment_size_log2()).ok()?;
+        let mirror = self.of(SegmentNo(number))?;
         Some(layout.counterpart(addr, mirror))
     }
 

@@ -8,6 +8,7 @@
 //! 3. While a state is held, only segments become clean that were empty at its freeze.
 
 mod entry;
+mod grow;
 mod hold;
 mod mirror;
 mod pins;
@@ -29,6 +30,7 @@ use rustc_hash::FxHashMap;
 use zerocopy::FromZeros;
 
 use self::entry::{AWAITS_LAST, AWAITS_NEXT, CHANGED, ENTRY_LEN_BYTES, Entry, UNRECORDED};
+pub(crate) use self::grow::NewTable;
 pub(crate) use self::hold::{FrozenSegments, Hold};
 pub(crate) use self::pins::Pin;
 use self::pins::Pins;

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
+use crate::log::current_layout::CurrentLayout;
 use crate::log::mirrors::Mirrors;
 use crate::map::Nodes;
 use crate::map::budget::{self, Others};
@@ -36,7 +37,7 @@ impl Weighter<NodePtr, SharedNode> for ByMemory {
 pub(crate) struct NodeStore {
     device: Arc<dyn Device>,
     uuid: Uuid,
-    layout: Layout,
+    layout: CurrentLayout,
     mirrors: Mirrors,
     cache_size_bytes: u64,
     /// The capacity that the cache has now.
@@ -64,7 +65,13 @@ impl NodeStore {
         let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
         let damage = DamageLog::default();
         let capacity_bytes = AtomicU64::new(capacity_bytes);
+        let layout = CurrentLayout::new(layout);
         Self { device, uuid, layout, mirrors, cache_size_bytes, capacity_bytes, cache, damage }
+    }
+
+    /// The layout of the volume whose nodes these are.
+    pub(crate) const fn layout(&self) -> &CurrentLayout {
+        &self.layout
     }
 
     /// The damage that was found.
@@ -111,7 +118,7 @@ impl NodeStore {
     /// read in the mirror.
     fn read(&self, place: &NodePtr) -> Result<SharedNode, Error> {
         self.read_at(place, place.addr).or_else(|error| {
-            let mirror = self.mirrors.place_of(self.layout, place.addr);
+            let mirror = self.mirrors.place_of(self.layout.get(), place.addr);
             let read = mirror.and_then(|mirror| self.read_at(place, mirror).ok());
             let resident = read.ok_or_else(|| error.clone())?;
             self.damage.note(place.addr, Part::MirroredNode, &error);
@@ -121,7 +128,7 @@ impl NodeStore {
 
     /// Reads and checks the node of which a copy lies at `addr`.
     fn read_at(&self, place: &NodePtr, addr: Addr) -> Result<SharedNode, Error> {
-        if !self.layout.holds(place.addr, u64::from(place.len_bytes))
+        if !self.layout.get().holds(place.addr, u64::from(place.len_bytes))
             || place.len_bytes as usize > MAX_NODE_LEN_BYTES
         {
             return Err(damaged(place, "its place is not on the device"));
@@ -148,7 +155,8 @@ impl NodeStore {
     }
 
     fn refers_soundly(&self, entries: &Entries) -> bool {
-        let holds = |addr, len_bytes: u32| self.layout.holds(addr, u64::from(len_bytes));
+        let layout = self.layout.get();
+        let holds = |addr, len_bytes: u32| layout.holds(addr, u64::from(len_bytes));
         match entries {
             Entries::Inner(children) => {
                 children.iter().all(|(_, child)| holds(child.place.addr, child.place.len_bytes))

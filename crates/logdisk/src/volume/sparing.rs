@@ -61,8 +61,8 @@ impl Volume {
         // Held until the end, so that one thread does this at a time.
         let mut superblock = self.superblock.lock();
         let failed = |more: &str| Refusal::Failed(format!("{why}{more}"));
-        let segment = self.layout.segment_of(Addr::from_bytes(offset));
-        let start = (offset - self.layout.segment_offset(segment)) as u32;
+        let segment = self.layout().segment_of(Addr::from_bytes(offset));
+        let start = (offset - self.layout().segment_offset(segment)) as u32;
         let range = start..start + bytes.len() as u32;
         // A new volume has no superblock that could say it. What lies elsewhere already stays
         // there.
@@ -128,7 +128,7 @@ impl Volume {
                     spare
                 }
             };
-            let place = self.layout.segment_offset(spare) + u64::from(offset_bytes);
+            let place = self.layout().segment_offset(spare) + u64::from(offset_bytes);
             match self.device.below().write_at(place, bytes) {
                 Ok(()) => return Ok(Some(spare)),
                 Err(error) => match no_space(&error, bytes.len() as u64) {

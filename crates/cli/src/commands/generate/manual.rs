@@ -364,6 +364,20 @@ const PAGES: &[(&str, Page)] = &[
         ),
     ),
     (
+        "dendro-resize",
+        plain(
+            &[
+                ("To 20 GiB, while it is in use:", "dendro resize mnt 20G"),
+                ("By 5 GiB:", "dendro resize home.img +5G"),
+                (
+                    "After the logical volume below was made larger:",
+                    "lvextend -L +10G vg/home\ndendro resize /dev/vg/home max",
+                ),
+            ],
+            &[("dendro-mkfs", 1), ("dendro-info", 1), ("lvextend", 8), ("losetup", 8)],
+        ),
+    ),
+    (
         "dendro-clean-coalesce",
         plain(
             &[("What it would come to for one directory:", "dendro clean coalesce -n mnt/db")],

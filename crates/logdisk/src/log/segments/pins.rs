@@ -7,6 +7,8 @@ use dendro_format::SegmentNo;
 /// The maximum number of counters. Segments that share a counter all count as pinned when one of
 /// them is; a stream then continues in another segment.
 const MAX_COUNTERS: u32 = 1 << 16;
+/// The least number of counters, for the volume may get more segments.
+const MIN_COUNTERS: u32 = 1 << 12;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pins(Arc<Counts>);
@@ -18,7 +20,7 @@ struct Counts {
     /// At least the sum of all counters.
     all: AtomicUsize,
     /// The maximum number of segments that share a counter.
-    segments_per_counter: usize,
+    segments_per_counter: AtomicUsize,
 }
 
 /// Keeps a segment from being filled again until it is dropped.
@@ -37,12 +39,20 @@ impl Drop for Pin {
 
 impl Pins {
     pub(super) fn new(segment_count: u32) -> Self {
-        let count = segment_count.clamp(1, MAX_COUNTERS).next_power_of_two();
-        Self(Arc::new(Counts {
+        let count = segment_count.clamp(MIN_COUNTERS, MAX_COUNTERS).next_power_of_two();
+        let pins = Self(Arc::new(Counts {
             counters: (0..count).map(|_| AtomicU32::new(0)).collect(),
             all: AtomicUsize::new(0),
-            segments_per_counter: segment_count.div_ceil(count) as usize,
-        }))
+            segments_per_counter: AtomicUsize::new(0),
+        }));
+        pins.cover(segment_count);
+        pins
+    }
+
+    /// Counts for so many segments from now on.
+    pub(super) fn cover(&self, segment_count: u32) {
+        let per_counter = (segment_count as usize).div_ceil(self.0.counters.len());
+        self.0.segments_per_counter.store(per_counter, Ordering::Release);
     }
 
     fn counter_of(&self, segment: SegmentNo) -> &AtomicU32 {
@@ -61,7 +71,8 @@ impl Pins {
 
     /// An upper bound on the number of segments that count as pinned.
     pub(super) fn count_at_most(&self) -> usize {
-        self.0.all.load(Ordering::Acquire).saturating_mul(self.0.segments_per_counter)
+        let per_counter = self.0.segments_per_counter.load(Ordering::Acquire);
+        self.0.all.load(Ordering::Acquire).saturating_mul(per_counter)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -85,6 +96,15 @@ mod tests {
         drop(second);
         assert!(!pins.is_pinned(SegmentNo(7)));
         assert_eq!(pins.count_at_most(), 0);
+    }
+
+    #[test]
+    fn segments_that_are_added_share_counters() {
+        let pins = Pins::new(100);
+        pins.cover(3 * MIN_COUNTERS);
+        let _pin = pins.pin(SegmentNo(5));
+        let pinned = (0..3 * MIN_COUNTERS).filter(|number| pins.is_pinned(SegmentNo(*number)));
+        assert_eq!(pinned.count(), pins.count_at_most());
     }
 
     #[test]

@@ -1,0 +1,45 @@
+//! The arguments of `dendro resize`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dendro_control::resizing::ResizeTo;
+use dendro_daemon::text;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The volume goes on being used meanwhile if it is mounted. An image file becomes as long as the
+volume; of a block device, which has to be that long, the volume takes the first part. After a power
+cut the volume has the old size or the new one.")]
+pub(crate) struct ResizeArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    pub(crate) target: PathBuf,
+    /// The size, such as 10G; +SIZE: by so much more; max: as much as the file or device has.
+    /// Rounded down to whole segments
+    #[arg(value_parser = parse)]
+    pub(crate) size: ResizeTo,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn parse(text: &str) -> Result<ResizeTo, String> {
+    match (text, text.strip_prefix('+')) {
+        ("max", _) => Ok(ResizeTo::Max),
+        (_, Some(more)) => text::parse_size(more).map(ResizeTo::More),
+        (size, None) => text::parse_size(size).map(ResizeTo::Bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_absolute_or_more_or_all() {
+        assert_eq!(parse("max"), Ok(ResizeTo::Max));
+        assert_eq!(parse("+1G"), Ok(ResizeTo::More(1 << 30)));
+        assert_eq!(parse("1.5G"), Ok(ResizeTo::Bytes(3 << 29)));
+        assert!(parse("+").is_err() && parse("-1G").is_err() && parse("maximum").is_err());
+    }
+}

@@ -1,0 +1,40 @@
+//! Resizing: a volume becomes longer, and the image file with it.
+
+use serde::{Deserialize, Serialize};
+
+/// How long a volume is to become. The size of a volume is that of its image file, or the part of
+/// its block device that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeTo {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many bytes more.
+    More(u64),
+    /// As long as the image file or block device is.
+    Max,
+}
+
+/// Resizes the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeRequest {
+    /// How long it is to become.
+    pub to: ResizeTo,
+}
+
+/// The result of a [`ResizeRequest`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resized {
+    /// The size before.
+    pub before_bytes: u64,
+    /// The size now.
+    pub size_bytes: u64,
+    /// The size that was asked for, which may be no multiple of a segment's.
+    pub wanted_bytes: u64,
+    /// The size of a segment.
+    pub segment_bytes: u64,
+    /// The segments of the volume now, those of the superblocks included.
+    pub segment_count: u32,
+    /// The bytes that can be written now.
+    pub available_bytes: u64,
+}

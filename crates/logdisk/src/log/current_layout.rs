@@ -1,0 +1,32 @@
+//! The layout of a volume that is open: it changes when the volume is resized.
+
+use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU32, Ordering};
+use dendro_format::Layout;
+
+/// The layout that a volume has now. Clones of it change together.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentLayout {
+    segment_size_log2: u8,
+    segment_count: Arc<AtomicU32>,
+}
+
+impl CurrentLayout {
+    pub(crate) fn new(layout: Layout) -> Self {
+        Self {
+            segment_size_log2: layout.segment_size_log2(),
+            segment_count: Arc::new(AtomicU32::new(layout.segment_count())),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Layout {
+        let count = self.segment_count.load(Ordering::Acquire);
+        Layout::new(self.segment_size_log2, count).expect("it was taken from a layout")
+    }
+
+    /// Changes the number of segments to that of `layout`, whose segments have the same size.
+    pub(crate) fn set(&self, layout: Layout) {
+        debug_assert_eq!(layout.segment_size_log2(), self.segment_size_log2);
+        self.segment_count.store(layout.segment_count(), Ordering::Release);
+    }
+}

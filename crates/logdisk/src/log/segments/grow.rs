@@ -1,0 +1,33 @@
+//! More segments.
+
+use dendro_format::Layout;
+use zerocopy::FromZeros;
+
+use super::Segments;
+use super::entry::Entry;
+
+/// The memory for the table of a volume with more segments, without what the table holds.
+pub(crate) struct NewTable(Vec<Entry>);
+
+impl NewTable {
+    /// The memory for the table of a volume of this layout, if there is so much.
+    pub(crate) fn of(layout: Layout) -> Option<Self> {
+        Entry::new_vec_zeroed(layout.segment_count() as usize).ok().map(Self)
+    }
+}
+
+impl Segments {
+    /// Gives the volume more segments, which are clean: those of `layout`, of which `table` is.
+    pub(crate) fn grow(&mut self, layout: Layout, table: NewTable) {
+        let (before, count) = (self.layout.segment_count(), layout.segment_count());
+        debug_assert!(before <= count && table.0.len() == count as usize);
+        let used = self.used_end as usize;
+        let mut table = table.0;
+        table[..used].copy_from_slice(&self.table[..used]);
+        self.table = table;
+        self.layout = layout;
+        self.clean.insert_range(before..count);
+        self.counts.clean += count - before;
+        self.pins.cover(count);
+    }
+}
