@@ -317,6 +317,7 @@ fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Metric> {
         ("dirty_node_bytes", "part=\"dirty_nodes\"", stats.dirty_node_bytes),
         ("superseded_node_bytes", "part=\"superseded_nodes\"", stats.superseded_node_bytes),
         ("segment_table_bytes", "part=\"segment_table\"", stats.segment_table_bytes),
+        ("recent_page_bytes", "part=\"recent_pages\"", stats.recent_page_bytes),
         ("log_buffer_bytes", "part=\"log_buffers\"", stats.log_buffer_bytes),
         ("read_ahead_bytes", "part=\"read_ahead\"", memory.read_ahead_bytes),
         ("inode_bytes", "part=\"inodes\"", memory.mounts.inode_bytes),

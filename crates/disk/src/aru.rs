@@ -111,13 +111,21 @@ pub struct Aru<'a> {
     ops: SmallVec<[Op<'a>; INLINE_OPS]>,
     reservation: Option<Reservation>,
     reclaims: bool,
+    /// Which changes write pages whose last one is kept in memory.
+    kept: SmallVec<[u32; 2]>,
 }
 
 impl<'a> Aru<'a> {
     /// A unit that changes nothing yet.
     #[must_use]
     pub fn new(view: View) -> Self {
-        Self { view, ops: SmallVec::new(), reservation: None, reclaims: false }
+        Self {
+            view,
+            ops: SmallVec::new(),
+            reservation: None,
+            reclaims: false,
+            kept: SmallVec::new(),
+        }
     }
 
     /// Which version it changes.
@@ -176,6 +184,24 @@ impl<'a> Aru<'a> {
     /// Adds [`Op::PunchPages`].
     pub fn punch_pages(&mut self, list: Lid, first_page: u64, count: u64) -> &mut Self {
         self.push(Op::PunchPages { list, first_page, count })
+    }
+
+    /// Adds [`Op::WritePages`], and says that the last of the pages is likely to be changed in part
+    /// soon, so that the disk better keeps it in memory. That is a hint.
+    pub fn write_pages_to_change(
+        &mut self,
+        list: Lid,
+        first_page: u64,
+        data: impl Into<Cow<'a, [u8]>>,
+    ) -> &mut Self {
+        self.kept.push(self.ops.len() as u32);
+        self.write_pages(list, first_page, data)
+    }
+
+    /// The indexes of the changes that [`Self::write_pages_to_change`] added, ascending.
+    #[must_use]
+    pub fn kept(&self) -> &[u32] {
+        &self.kept
     }
 
     /// Makes the unit use reserved space.

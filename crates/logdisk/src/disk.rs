@@ -104,6 +104,8 @@ pub struct Stats {
     pub superseded_node_bytes: u64,
     /// About what the cache of clean map nodes takes.
     pub cached_node_bytes: u64,
+    /// About what pages take that are kept because they are likely to be changed in part again.
+    pub recent_page_bytes: u64,
     /// What the buffers of partial segments take, in use and spare.
     pub log_buffer_bytes: u64,
     /// About what the table of segments takes.
@@ -203,6 +205,7 @@ impl LogDisk {
             dirty_node_bytes: engine.state().map().dirty_bytes(),
             superseded_node_bytes: engine.state().map().superseded_bytes(),
             cached_node_bytes: self.volume.store().cached_bytes(),
+            recent_page_bytes: engine.recent_bytes(),
             log_buffer_bytes: engine.buffer_bytes(),
             segment_table_bytes: engine.state().segments().memory_bytes(),
             live_bytes: engine.state().segments().live_bytes(),

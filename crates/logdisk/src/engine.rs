@@ -11,6 +11,7 @@ mod access;
 pub(crate) mod main_head;
 pub(crate) mod open_unit;
 mod placing;
+mod recent;
 pub(crate) mod reuse_queue;
 mod reusing;
 pub(crate) mod streams;
@@ -24,11 +25,13 @@ use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
 use crate::engine::main_head::MainHead;
+use crate::engine::recent::RecentBlocks;
 use crate::engine::reuse_queue::ReuseQueue;
 use crate::engine::streams::Streams;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::writer::{Closed, Writer};
+use crate::map::budget;
 use crate::state::State;
 
 /// The length at which a partial segment is closed.
@@ -56,6 +59,7 @@ pub(crate) struct Engine {
     commit_seq: u64,
     /// Partial segments that have not been written yet (engine invariant 3).
     in_memory: Vec<Arc<Closed>>,
+    recent: RecentBlocks,
     /// The number of the partial segment up to which the main log is durable.
     durable_seq: u64,
     /// Bytes of log since the last checkpoint.
@@ -84,7 +88,7 @@ impl Engine {
         commit_seq: u64,
         uuid: Uuid,
         clock: Arc<dyn Clock>,
-        writer: Arc<Writer>,
+        cache_size_bytes: u64,
     ) -> Self {
         let durable_seq = log.seq.saturating_sub(1);
         Self {
@@ -95,13 +99,14 @@ impl Engine {
             began: clock.now(),
             commit_seq,
             in_memory: Vec::new(),
+            recent: RecentBlocks::new(budget::recent_bytes(cache_size_bytes)),
             durable_seq,
             log_bytes: 0,
             replay_bytes: 0,
             closed_reason: None,
             uuid,
             clock,
-            writer,
+            writer: Arc::default(),
             pool: Vec::new(),
             kept_segments: 0,
             written_bytes: 0,
@@ -371,5 +376,26 @@ impl Engine {
             return Some(block);
         }
         self.in_memory.iter().find_map(|closed| closed.block(addr, len_bytes))
+    }
+
+    /// Keeps the stored bytes of a block that was just placed, because they are likely to be read
+    /// soon.
+    pub(crate) fn keep_recent(&self, block: &PageRef, bytes: Arc<[u8]>) {
+        self.recent.keep(block, self.state.segments().generation_at(block.addr), bytes);
+    }
+
+    /// Keeps a block no longer, because another one replaces it.
+    pub(crate) fn forget_recent(&self, block: &PageRef) {
+        self.recent.forget(block.addr);
+    }
+
+    /// The bytes of a block that were kept; zeros at their end may be missing.
+    pub(crate) fn recent_block(&self, block: &PageRef) -> Option<Arc<[u8]>> {
+        self.recent.get(block, self.state.segments().generation_at(block.addr))
+    }
+
+    /// What the kept blocks take in memory.
+    pub(crate) fn recent_bytes(&self) -> u64 {
+        self.recent.memory_bytes()
     }
 }

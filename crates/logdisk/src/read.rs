@@ -7,7 +7,7 @@ use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Lid, ListHints, MAX_PAGE_COUNT, Record, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Key, Space, Value};
+use dendro_format::{Key, PageRef, Space, Value};
 
 use crate::blocks::Fetch;
 use crate::engine::Engine;
@@ -19,6 +19,10 @@ use crate::state::pages::{check_range, slots_of};
 use crate::state::slice::Slice;
 use crate::versions::ancestry::Ancestry;
 use crate::volume::Volume;
+
+/// Longer reads do not look for pages that are kept for changes in part: one read of the device
+/// costs less than the search.
+const MAX_RECENT_PAGES: u64 = 8;
 
 /// Reads on behalf of clients.
 pub(crate) struct Reader {
@@ -234,6 +238,10 @@ impl Reader {
         let count = (buf.len() / PAGE_SIZE) as u64;
         check_range(first_page, count)?;
         let pages = first_page..first_page + count;
+        let may_be_recent = count <= MAX_RECENT_PAGES;
+        let recent = |engine: &Engine, block: &PageRef| {
+            if may_be_recent { engine.recent_block(block) } else { None }
+        };
         let fetches = self.look_from(view, |engine, ancestry, nodes| {
             let mut fetches = Vec::new();
             let mut filled = 0;
@@ -261,6 +269,9 @@ impl Reader {
                             engine.block_in_memory(block.addr, usize::from(block.len_bytes))
                         {
                             page[..stored.len()].copy_from_slice(stored);
+                            page[stored.len()..].fill(0);
+                        } else if let Some(stored) = recent(engine, &block) {
+                            page[..stored.len()].copy_from_slice(&stored);
                             page[stored.len()..].fill(0);
                         } else {
                             let pin = engine.state().segments().pin(block.addr);

@@ -71,7 +71,6 @@ use crate::log::mirrors::Mirrors;
 use crate::log::redirection::VolumeDevice;
 use crate::log::segments::{PageCounts, Segments};
 use crate::log::superblocks::{self, Superblocks};
-use crate::log::writer::Writer;
 use crate::map::store::{NodeStore, PinnedNodes};
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
@@ -195,9 +194,16 @@ pub(crate) fn make(
         state.segments().mirrors().clone(),
         options.cache_size_bytes,
     );
-    let writer = Arc::new(Writer::default());
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-    let engine = Engine::new(state, log, streams, 0, superblock.uuid, Arc::clone(clock), writer);
+    let engine = Engine::new(
+        state,
+        log,
+        streams,
+        0,
+        superblock.uuid,
+        Arc::clone(clock),
+        options.cache_size_bytes,
+    );
     Ok(Recovered {
         device,
         options,
@@ -331,9 +337,9 @@ pub(crate) fn open(
             })?
     };
     let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
-    let writer = Arc::new(Writer::default());
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-    let mut engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, writer);
+    let cache = options.cache_size_bytes;
+    let mut engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, cache);
     let first_steps = if options.read_only {
         let lengths = chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes));
         engine.note_recovered(lengths.sum());

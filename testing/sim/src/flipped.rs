@@ -126,7 +126,7 @@ fn flip(
         |read_only, on_loss| OpenOptions { read_only, on_loss, ..system.engine.open.clone() };
     match open(system, &image, options(false, OnLoss::Stop)) {
         Ok(disk) => {
-            let Ok(found) = read(&disk) else {
+            let Ok(found) = read(system, &disk) else {
                 count(&tally.unreadable);
                 return Ok(());
             };
@@ -158,7 +158,7 @@ fn check_given_up(
     options: &dyn Fn(bool, OnLoss) -> OpenOptions,
 ) -> Outcome<()> {
     let shown = open(system, image, options(true, OnLoss::Stop));
-    let shown = shown.and_then(|disk| ModelVersions::read_from(&disk));
+    let shown = shown.and_then(|disk| system.read(&disk));
     if let Ok(shown) = &shown
         && !run.trace.states().any(|state| state.contents == *shown)
     {
@@ -195,8 +195,8 @@ fn open(
     system.engine.open_disk(Arc::clone(image) as Arc<dyn Device>, options)
 }
 
-fn read(disk: &LogDisk) -> Result<FoundDisk, Error> {
-    let contents = ModelVersions::read_from(disk)?;
+fn read(system: &DiskSystem<LogEngine>, disk: &LogDisk) -> Result<FoundDisk, Error> {
+    let contents = system.read(disk)?;
     Ok(FoundDisk { contents, next_list: disk.allocate_list()? })
 }
 

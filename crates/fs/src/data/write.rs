@@ -88,20 +88,22 @@ fn write_pages<'a>(
     if in_page != 0 {
         let here = rest.len().min(PAGE_SIZE - in_page);
         let merged = merge(fs, ino, inode, page, in_page, &rest[..here])?;
-        aru.write_pages(ino.lid(), page, merged);
+        aru.write_pages_to_change(ino.lid(), page, merged);
         rest = &rest[here..];
         page += 1;
     }
     // A partial page at the end of the file is borrowed as it is: the disk adds the zeros
     // (invariant 1).
     let whole = if end >= inode.size { rest.len() } else { rest.len() / PAGE_SIZE * PAGE_SIZE };
-    if whole > 0 {
+    if !whole.is_multiple_of(PAGE_SIZE) {
+        aru.write_pages_to_change(ino.lid(), page, &rest[..whole]);
+    } else if whole > 0 {
         aru.write_pages(ino.lid(), page, &rest[..whole]);
         page += (whole / PAGE_SIZE) as u64;
     }
     if whole < rest.len() {
         let merged = merge(fs, ino, inode, page, 0, &rest[whole..])?;
-        aru.write_pages(ino.lid(), page, merged);
+        aru.write_pages_to_change(ino.lid(), page, merged);
     }
     inode.size = inode.size.max(end);
     Ok(())

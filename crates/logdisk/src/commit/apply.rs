@@ -118,6 +118,7 @@ impl Engine {
             application.is_new_epoch = worst.begins_epoch();
             application.change_state(aru.ops())?;
             application.enter_records(aru.ops());
+            application.keep_pages();
             Ok(())
         });
         match applied {
@@ -379,6 +380,9 @@ impl<'e, 'a> Application<'e, 'a> {
         if self.logging == Logging::Rehearsal {
             return Ok(PageRef::ZERO);
         }
+        if let Some(old) = old.filter(|_| !self.contents.kept.is_empty()) {
+            self.engine.forget_recent(&old);
+        }
         let unit_pages = self.contents.pages.len();
         let placed = match own.and_then(|own| self.engine.fit_into(&own, content, unit_pages)) {
             Some(changed) => Placed::InPlace(changed),
@@ -439,6 +443,15 @@ impl<'e, 'a> Application<'e, 'a> {
             // The room in the main log was checked for the unit's records alone.
             Class::MAIN => self.engine.streams().any_user_class(),
             class => class,
+        }
+    }
+
+    /// Keeps the pages in memory that are likely to be read soon. A long unit keeps none.
+    fn keep_pages(&self) {
+        for (at, bytes) in &self.contents.kept {
+            if let Some(Placed::New(block) | Placed::InPlace(block)) = self.placed.get(*at) {
+                self.engine.keep_recent(block, Arc::clone(bytes));
+            }
         }
     }
 

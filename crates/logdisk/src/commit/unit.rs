@@ -81,21 +81,28 @@ pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
 pub(crate) struct Contents<'a> {
     pub(super) pages: SmallVec<[Content<'a>; 1]>,
     pub(super) records: SmallVec<[Arc<[u8]>; 3]>,
+    /// Pages that are kept in memory, by their place among the pages.
+    pub(super) kept: SmallVec<[(usize, Arc<[u8]>); 1]>,
 }
 
 impl<'a> Contents<'a> {
     pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
-        let (mut pages, mut records) = (SmallVec::new(), SmallVec::new());
-        for op in aru.ops() {
+        let mut pages: SmallVec<[Content<'a>; 1]> = SmallVec::new();
+        let (mut records, mut kept) = (SmallVec::new(), SmallVec::new());
+        let mut to_keep = aru.kept().iter().peekable();
+        for (index, op) in aru.ops().iter().enumerate() {
             match op {
                 Op::WritePages { data, .. } => {
                     pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
+                    let is_kept = to_keep.next_if(|kept| **kept as usize == index).is_some();
+                    let last = pages.last().filter(|last| is_kept && !last.is_empty());
+                    kept.extend(last.map(|last| (pages.len() - 1, Arc::from(last.bytes()))));
                 }
                 Op::PutRecord { value, .. } => records.push(Arc::from(&**value)),
                 _ => {}
             }
         }
-        Self { pages, records }
+        Self { pages, records, kept }
     }
 }
 

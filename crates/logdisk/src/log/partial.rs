@@ -192,6 +192,11 @@ impl<'a> Content<'a> {
         Self { bytes, len_bytes: bytes.len(), crc32c }
     }
 
+    /// The bytes; zeros at the end of what is stored may be missing.
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     pub(crate) const fn is_whole(&self) -> bool {
         self.len_bytes == PAGE_SIZE
     }

@@ -456,6 +456,11 @@ impl Segments {
         Standing::of(&self.table[segment.0 as usize]) == Standing::Pending
     }
 
+    /// The generation of the segment that `addr` lies in.
+    pub(crate) fn generation_at(&self, addr: Addr) -> Generation {
+        self.generation(self.layout.segment_of(addr))
+    }
+
     fn generation(&self, segment: SegmentNo) -> Generation {
         Generation { segment, opened: self.table[segment.0 as usize].opened }
     }

@@ -2,7 +2,8 @@
 //!
 //! | share        | for                                                                  |
 //! |-------------:|----------------------------------------------------------------------|
-//! | 1/4 to 5/8   | clean nodes, and the segment table; it reduces their part, down to 1/4 |
+//! | 1/16         | pages that are likely to be changed in part again                    |
+//! | 3/16 to 9/16 | clean nodes, and the segment table; it reduces their part, down to 3/16 |
 //! | up to 3/8    | dirty nodes, until a checkpoint is due                               |
 //! | up to 3/8    | further dirty nodes, and superseded nodes, while that checkpoint is written |
 //!
@@ -26,6 +27,11 @@ const LEAST_DIRTY_BYTES: u64 = 256 << 10;
 /// makes the cache forget a part of its access statistics.
 const STEPS: u64 = 16;
 
+/// What pages may take that are likely to be changed in part again.
+pub(crate) const fn recent_bytes(cache_size_bytes: u64) -> u64 {
+    cache_size_bytes / STEPS
+}
+
 /// The maximum that clean nodes may take beside a segment table of `table_bytes` and
 /// `resident_bytes` of dirty and superseded nodes, which may grow until the next step.
 pub(crate) const fn clean_bytes(
@@ -34,8 +40,8 @@ pub(crate) const fn clean_bytes(
     resident_bytes: u64,
 ) -> u64 {
     let step = cache_size_bytes / STEPS;
-    let share = step * 10;
-    let least = step * 4;
+    let share = step * 9;
+    let least = step * 3;
     let resident_steps = resident_step(cache_size_bytes, resident_bytes);
     let beyond = (resident_steps * step).saturating_sub(step * 6);
     let left = share.saturating_sub(table_bytes).saturating_sub(beyond);
@@ -77,15 +83,18 @@ mod tests {
         let volume = 1 << 40;
         for cache in [16 << 20, 64 << 20, 1_u64 << 30] {
             let limit = memory_limit_bytes(dirty_limit_bytes(cache, volume, 0));
-            assert_eq!(clean_bytes(cache, 0, limit) + limit, cache);
-            assert_eq!(clean_bytes(cache, 0, 0), cache / 8 * 5);
+            let recent = recent_bytes(cache);
+            assert_eq!(clean_bytes(cache, 0, limit) + limit + recent, cache);
+            assert_eq!(clean_bytes(cache, 0, 0), cache / 16 * 9);
             for table in [0, cache / 100, cache / 8, cache / 8 * 3] {
                 let limit = memory_limit_bytes(dirty_limit_bytes(cache, volume, table));
                 for resident in (0..=limit).step_by(cache as usize / 100) {
-                    assert!(clean_bytes(cache, table, resident) + table + resident <= cache);
+                    assert!(
+                        clean_bytes(cache, table, resident) + table + resident + recent <= cache
+                    );
                 }
             }
-            assert_eq!(clean_bytes(cache, u64::MAX, 0), cache / 4);
+            assert_eq!(clean_bytes(cache, u64::MAX, 0), cache / 16 * 3);
         }
         assert_eq!(dirty_limit_bytes(1 << 30, 64 << 20, 0), 1 << 20);
         assert_eq!(dirty_limit_bytes(0, 0, 0), LEAST_DIRTY_BYTES);

@@ -68,7 +68,7 @@ impl<E: Engine> DiskSystem<E> {
     }
 
     /// All that the disk holds, in all versions.
-    pub(super) fn read(&self, disk: &E::Disk) -> dendro_disk::Result<ModelVersions> {
+    pub(crate) fn read(&self, disk: &E::Disk) -> dendro_disk::Result<ModelVersions> {
         // A disk may end epochs of its own accord, which does not count where there is one version.
         match self.engine.versions(disk).filter(|_| self.versions_percent > 0) {
             Some(versions) => ModelVersions::read_from(versions),

@@ -228,7 +228,12 @@ fn memory(statistics: &Statistics<'_>) -> String {
         ),
         (
             "buffers",
-            format!("{} of log, {} read ahead", of("log_buffer_bytes"), of("read_ahead_bytes")),
+            format!(
+                "{} of log, {} read ahead, {} of pages changed in part",
+                of("log_buffer_bytes"),
+                of("read_ahead_bytes"),
+                of("recent_page_bytes")
+            ),
         ),
         ("table of segments", of("segment_table_bytes")),
     ])
