@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use dendro_check::{FindingKind, Options, Report, Watch, verify_watched};
 use dendro_control::check::{CheckCounts, CheckFinding, CheckProgress, CheckReport};
-use dendro_device::{Device, OverlayDevice};
+use dendro_device::{Device, OverlayDevice, ReadAhead};
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::FsError;
 
@@ -142,6 +142,7 @@ impl Check<'_> {
 
     fn verify(&mut self, device: &dyn Device, data: bool, pass: u32) -> Result<Report, NotChecked> {
         let marks_bytes = (self.options.memory_bytes / 4).min(64 << 20);
+        let device = ReadAhead::with_memory(device, self.options.memory_bytes / 32);
         let text = if data { "the contents of files" } else { "the map" };
         let max_findings_of_a_kind = self.options.max_findings_of_a_kind as u64;
         let mut node_count = 0_u32;
@@ -156,7 +157,7 @@ impl Check<'_> {
             }
         };
         let watch = Watch { marks_bytes, max_findings_of_a_kind, progress: &mut progress };
-        let report = verify_watched(device, &Options { data }, watch);
+        let report = verify_watched(&device, &Options { data }, watch);
         if self.is_cancelled { Err(NotChecked::Cancelled) } else { Ok(report) }
     }
 

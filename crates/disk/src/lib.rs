@@ -21,6 +21,7 @@ pub mod conformance;
 mod error;
 mod logical_disk;
 pub mod model;
+mod scan;
 mod space;
 #[cfg(feature = "testing")]
 pub mod testgen;
@@ -31,6 +32,7 @@ pub use aru::{Aru, Op};
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
 pub use logical_disk::{LogicalDisk, Record};
+pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
     CommitSeq, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,

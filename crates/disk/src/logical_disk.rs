@@ -7,6 +7,7 @@ use crate::aru::Aru;
 #[allow(unused_imports, reason = "named in the documentation")]
 use crate::error::Error;
 use crate::error::Result;
+use crate::scan::{ScanPoint, Scanned};
 use crate::space::{Reservation, Space};
 use crate::types::{CommitSeq, Lid, ListHints, View};
 #[allow(unused_imports, reason = "named in the documentation")]
@@ -147,4 +148,17 @@ pub trait LogicalDisk: Send + Sync {
     /// # Errors
     /// As [`Self::hints`].
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64>;
+
+    /// What `view` has from `from` on, in the order of lists: each list is named, and then its
+    /// records and its pages follow in the order of their indices. Also returns where to go on;
+    /// `None` if that was all. There are about `max` items, and may be none.
+    ///
+    /// # Errors
+    /// As [`Self::hints`]. What can be read before the place that cannot is returned first.
+    fn scan(
+        &self,
+        view: View,
+        from: ScanPoint,
+        max: usize,
+    ) -> Result<(Vec<Scanned>, Option<ScanPoint>)>;
 }

@@ -10,6 +10,7 @@
 //! leave. Within one operation it checks sizes and ranges before it looks for lists, and the source
 //! before the destination. The first mistake that it finds is the error.
 
+mod scan;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -27,8 +28,8 @@ pub use versions::ModelVersions;
 
 use crate::{
     Aru, Branch, CommitSeq, Error, GROUP_PAGES, Ledger, Lid, ListHints, LogicalDisk,
-    MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable,
-    VersionUsage, Versions, View,
+    MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Snapshot, Space,
+    VersionTable, VersionUsage, Versions, View,
 };
 
 /// Why a disk that was shut down is read-only.
@@ -342,6 +343,15 @@ impl LogicalDisk for ModelDisk {
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
         let list = self.look(view, list)?;
         Ok(list.map_or(0, |list| list.pages(range).count() as u64))
+    }
+
+    fn scan(
+        &self,
+        view: View,
+        from: ScanPoint,
+        max: usize,
+    ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
+        Ok(self.inner.read().versions.state(view)?.scan(from, max))
     }
 }
 

@@ -22,6 +22,7 @@ mod facts;
 mod finding;
 mod list;
 mod options;
+mod pages;
 mod relations;
 mod spill;
 mod table;

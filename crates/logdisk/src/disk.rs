@@ -19,7 +19,7 @@ use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
     Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation, Result,
-    Space, View,
+    ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
 
@@ -474,6 +474,15 @@ impl LogicalDisk for LogDisk {
 
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
         self.reader.count_present(view, list, &range)
+    }
+
+    fn scan(
+        &self,
+        view: View,
+        from: ScanPoint,
+        max: usize,
+    ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
+        self.reader.scan(view, from, max)
     }
 }
 

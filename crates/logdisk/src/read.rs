@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Lid, ListHints, MAX_PAGE_COUNT, Record, Result, View};
+use dendro_disk::{Lid, ListHints, MAX_PAGE_COUNT, Record, Result, ScanPoint, Scanned, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, PageRef, Space, Value};
 
@@ -16,7 +16,7 @@ use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
 use crate::state::item::ItemKey;
 use crate::state::pages::{check_range, slots_of};
-use crate::state::slice::Slice;
+use crate::state::slice::{SLICE_LEN, Slice};
 use crate::versions::ancestry::Ancestry;
 use crate::volume::Volume;
 
@@ -199,6 +199,27 @@ impl Reader {
             ControlFlow::Continue(())
         })?;
         Ok(count)
+    }
+
+    pub(crate) fn scan(
+        &self,
+        view: View,
+        from: ScanPoint,
+        max: usize,
+    ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
+        let mut items = Vec::with_capacity(max.min(SLICE_LEN));
+        let mut point = from;
+        let scanned = self.volume.walk_slices(&mut point, |engine, point, nodes| {
+            let ancestry = engine.state().versions().ancestry(view)?;
+            let is_done = engine.state().scan(ancestry, point, (&mut items, max), nodes)?;
+            let ends = is_done || items.len() >= max;
+            Ok(if ends { ControlFlow::Break(is_done) } else { ControlFlow::Continue(()) })
+        });
+        match scanned {
+            Ok(is_done) => Ok((items, (!is_done).then_some(point))),
+            Err(error) if items.is_empty() => Err(error),
+            Err(_) => Ok((items, Some(point))),
+        }
     }
 
     /// See [`LogDisk::page_addr`](crate::LogDisk::page_addr).

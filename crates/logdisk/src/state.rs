@@ -10,6 +10,7 @@ pub(crate) mod pages;
 mod parts;
 pub(crate) mod prune;
 pub(crate) mod removals;
+mod scan;
 pub(crate) mod slice;
 mod visibility;
 mod visit;

@@ -20,7 +20,8 @@ use dendro_base::sync::{Arc, Mutex};
 use dendro_device::{BLOCK_SIZE, Device};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{
-    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Record, Reservation, Result, Space, View,
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Record, Reservation, Result, ScanPoint,
+    Scanned, Space, View,
 };
 
 use crate::disk::Engine;
@@ -256,6 +257,15 @@ impl LogicalDisk for Journal {
 
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
         self.memory.count_pages(view, list, range)
+    }
+
+    fn scan(
+        &self,
+        view: View,
+        from: ScanPoint,
+        max: usize,
+    ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
+        self.memory.scan(view, from, max)
     }
 }
 

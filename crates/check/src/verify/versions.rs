@@ -92,6 +92,18 @@ impl Versions {
         Self { all, parents, collects_since, is_whole, removed }
     }
 
+    /// A table of these snapshots, heads, and branches with what each was made from.
+    #[cfg(test)]
+    pub(super) fn of(snapshots: &[(u32, u64)], heads: &[u32], forks: &[(u32, (u32, u64))]) -> Self {
+        let version = |branch, epoch| Version { branch, epoch, name: None };
+        let mut all: Vec<_> =
+            snapshots.iter().map(|&(branch, epoch)| version(branch, Some(epoch))).collect();
+        all.extend(heads.iter().map(|&branch| version(branch, None)));
+        all.sort_by_key(|of| (of.branch, of.last_epoch()));
+        let parents = forks.iter().map(|&(branch, from)| (branch, Some(from))).collect();
+        Self { all, parents, collects_since: None, is_whole: true, removed: BTreeMap::new() }
+    }
+
     /// Whether entries may be left of a list that no version has.
     pub(super) fn is_being_removed(&self, list: u64) -> bool {
         self.removed.contains_key(&list)
@@ -106,6 +118,14 @@ impl Versions {
         newest_first.into_iter().rev().map(|(epoch, branch)| self.ancestry((branch, epoch)))
     }
 
+    /// The first version of a branch that sees what was written in `epoch`: the branch, and the
+    /// last epoch that it sees.
+    pub(super) fn first_from(&self, branch: u32, epoch: u64) -> Option<(u32, u64)> {
+        let place = |of: &Version| (of.branch, of.last_epoch());
+        let first = self.all.partition_point(|of| place(of) < (branch, epoch));
+        self.all.get(first).map(place).filter(|of| of.0 == branch)
+    }
+
     /// The ancestries of the versions that branches were made from.
     pub(super) fn ancestries_of_forks(&self) -> impl Iterator<Item = Ancestry> {
         self.parents.values().flatten().map(|fork| self.ancestry(*fork))
@@ -113,7 +133,7 @@ impl Versions {
 
     /// The ancestry of a version. Parents have lower numbers than their branches; a table in which
     /// one does not is damaged, and the ancestry ends there.
-    fn ancestry(&self, mut at: (u32, u64)) -> Ancestry {
+    pub(super) fn ancestry(&self, mut at: (u32, u64)) -> Ancestry {
         let mut ancestry = vec![at];
         let parent_of = |branch| self.parents.get(&branch).copied().flatten();
         while let Some(parent) = parent_of(at.0).filter(|of| of.0 < at.0) {
@@ -240,7 +260,7 @@ impl Item {
 
 /// What the newest of the entries says that are visible along `ancestry`.
 pub(super) fn newest<'a, T: Copy>(
-    ancestry: &Ancestry,
+    ancestry: &[(u32, u64)],
     entries: impl DoubleEndedIterator<Item = (&'a Key, T)> + Clone,
 ) -> Option<T> {
     ancestry.iter().find_map(|(branch, last)| {

@@ -78,13 +78,35 @@ impl<'v> Visibility<'v> {
     /// As [`Self::visit`], after the last entry of the map.
     pub(super) fn finish(&mut self) -> Vec<Key> {
         let mut item = std::mem::take(&mut self.item);
-        let Some(Key { list, .. }) = item.first().map(|entry| entry.key) else { return Vec::new() };
+        self.look(&mut item);
+        let invisible = item.iter().filter(|entry| entry.has & !entry.visible != 0);
+        let invisible = invisible.map(|entry| entry.key).collect();
+        // Its memory is used again.
+        item.clear();
+        self.item = item;
+        invisible
+    }
+
+    /// Notes for the entries of an item what versions take from each.
+    fn look(&self, item: &mut [ItemEntry]) {
+        let Some(Key { list, .. }) = item.first().map(|entry| entry.key) else { return };
         // A list that exists in no version is another finding.
         let list_exists = self.list.first().is_some_and(|(key, _)| key.list == list);
-        let is_exempt = self.versions.is_being_removed(list) || self.will_collect(&item);
+        let is_exempt = self.versions.is_being_removed(list) || self.will_collect(item);
         if is_exempt || !list_exists || list >= FIRST_SYSTEM_LIST {
-            return Vec::new();
+            item.iter_mut().for_each(|entry| entry.visible = u32::MAX);
+            return;
         }
+        for at in 0..item.len() {
+            if self.is_seen_in_own_branch(&item[at].key, item.get(at + 1).map(|next| &next.key)) {
+                item[at].visible = u32::MAX;
+            }
+        }
+        self.look_in_all(item);
+    }
+
+    /// Asks all versions, until nothing is left that none has taken.
+    fn look_in_all(&self, item: &mut [ItemEntry]) {
         for View { ancestry, is_fork } in &self.views {
             if item.iter().all(|entry| entry.has & !entry.visible == 0) {
                 break;
@@ -106,7 +128,77 @@ impl<'v> Visibility<'v> {
                 }
             }
         }
-        let invisible = item.into_iter().filter(|entry| entry.has & !entry.visible != 0);
-        invisible.map(|entry| entry.key).collect()
+    }
+
+    /// Whether the first version of the entry's branch that may see it does, and takes all of it:
+    /// no newer entry of the item is as old as that. Most entries are found so, without a look at
+    /// all versions.
+    fn is_seen_in_own_branch(&self, key: &Key, next: Option<&Key>) -> bool {
+        let Some(version) = self.versions.first_from(key.branch, key.epoch) else { return false };
+        if next.is_some_and(|next| next.branch == key.branch && next.epoch <= version.1) {
+            return false;
+        }
+        let list = || self.list.iter().map(|(key, exists)| (key, *exists));
+        let own = newest(&[version], list());
+        own.or_else(|| newest(&self.versions.ancestry(version), list())) == Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::Rng;
+
+    use super::*;
+
+    fn key(space: Space, (branch, epoch): (u32, u64)) -> Key {
+        Key { list: 9, space, index: 0, branch, epoch }
+    }
+
+    /// Different places in up to four branches, in the order of keys.
+    fn places(rng: &mut Rng, most: u64) -> Vec<(u32, u64)> {
+        let mut places: Vec<_> =
+            (0..1 + rng.below(most)).map(|_| (rng.below(4) as u32, 1 + rng.below(30))).collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    #[test]
+    fn what_the_own_branch_tells_is_what_all_versions_tell() {
+        let mut unseen_count = 0;
+        for seed in 0..5000 {
+            let mut rng = Rng::new(seed);
+            let forks =
+                (1..4).map(|branch| (branch, (rng.below(branch.into()) as u32, 1 + rng.below(30))));
+            let forks: Vec<_> = forks.collect();
+            let snapshots = places(&mut rng, 12);
+            let heads: Vec<u32> = (0..4).filter(|_| rng.below(4) > 0).collect();
+            let versions = Versions::of(&snapshots, &heads, &forks);
+            let mut visibility = Visibility::new(&versions);
+            let list = places(&mut rng, 3).into_iter();
+            visibility.list =
+                list.map(|place| (key(Space::List, place), rng.below(4) > 0)).collect();
+            let entries = |rng: &mut Rng| {
+                let decides = rng.below(16) as u32;
+                (decides & rng.below(16) as u32, decides)
+            };
+            let item: Vec<_> = places(&mut rng, 10)
+                .into_iter()
+                .map(|place| (key(Space::Chunks, place), entries(&mut rng)))
+                .collect();
+            let item = || -> Vec<ItemEntry> {
+                let entry = |&(key, (has, decides))| ItemEntry { key, has, decides, visible: 0 };
+                item.iter().map(entry).collect()
+            };
+            let unseen = |of: &[ItemEntry]| -> Vec<u32> {
+                of.iter().map(|entry| entry.has & !entry.visible).collect()
+            };
+            let (mut quick, mut slow) = (item(), item());
+            visibility.look(&mut quick);
+            visibility.look_in_all(&mut slow);
+            assert_eq!(unseen(&quick), unseen(&slow), "seed {seed}");
+            unseen_count += unseen(&slow).iter().filter(|&&slots| slots != 0).count();
+        }
+        assert!(unseen_count > 1000, "{unseen_count}");
     }
 }

@@ -28,9 +28,6 @@ struct Lists {
     missing: Vec<u64>,
     /// How many more there are than are listed.
     more_missing: u64,
-    /// Whether a collection of entries that no version sees is under way, which may have removed a
-    /// part of a list.
-    is_collecting: bool,
 }
 
 /// One walk over the map.
@@ -158,16 +155,10 @@ impl<'v> Walk<'v> {
 
     fn visit_record(&mut self, key: &Key, bytes: &[u8], findings: &mut Findings) {
         self.counts.record_count += 1;
-        if key.list == VERSIONS_LIST {
-            match VersionRecord::decode(key.index, bytes) {
-                Ok(VersionRecord::Counters(counters)) => {
-                    self.lists.is_collecting = counters.sweep_since.is_some();
-                }
-                Ok(_) => {}
-                Err(problem) => {
-                    findings.add(FindingKind::VersionUnreadable, format!("at {key}: {problem}"));
-                }
-            }
+        if key.list == VERSIONS_LIST
+            && let Err(problem) = VersionRecord::decode(key.index, bytes)
+        {
+            findings.add(FindingKind::VersionUnreadable, format!("at {key}: {problem}"));
         }
         if key.list == REMOVALS_LIST
             && let Err(problem) = removal::decode(key.index, bytes)
@@ -261,13 +252,12 @@ impl<'v> Walk<'v> {
         for key in &self.invisible {
             findings.add_about(Some(About::List(key.list)), FindingKind::Unseen, key.to_string());
         }
-        if !self.lists.is_collecting {
-            for list in &self.lists.missing {
-                let about = Some(About::List(*list));
-                findings.add_about(about, FindingKind::NoSuchList, format!("list {list}"));
-            }
-            findings.count_more(FindingKind::NoSuchList, self.lists.more_missing);
+        // A collection removes what says that a list exists after all else of the list.
+        for list in &self.lists.missing {
+            let about = Some(About::List(*list));
+            findings.add_about(about, FindingKind::NoSuchList, format!("list {list}"));
         }
+        findings.count_more(FindingKind::NoSuchList, self.lists.more_missing);
         self.usage.insert_overrides(self.checkpoint);
         let layout = self.volume.layout();
         for row in self.usage.rows() {

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::scan;
 use crate::{
     Error, GROUP_PAGES, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-    MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Result, View,
+    MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Result, ScanPlace, ScanPoint, Scanned, View,
 };
 
 /// Pages that [`ModelState::read_from`] asks for in one call.
@@ -55,6 +56,18 @@ impl ModelList {
         // An empty map range with its ends exchanged would panic.
         let range = range.start..range.end.max(range.start);
         self.pages.range(range).map(|(&page, data)| (page, &**data))
+    }
+
+    /// What a scan comes to in this list.
+    fn scanned(&self, list: Lid) -> impl Iterator<Item = Scanned> {
+        let records = self.records(0).map(|(index, value)| Scanned::Record(index, value.clone()));
+        let mut groups: BTreeMap<u64, u32> = BTreeMap::new();
+        for page in self.pages.keys() {
+            *groups.entry(page - page % GROUP_PAGES).or_default() |= 1 << (page % GROUP_PAGES);
+        }
+        let pages = groups.into_iter();
+        let pages = pages.map(|(first_page, present)| Scanned::Pages { first_page, present });
+        std::iter::once(Scanned::List(list)).chain(records).chain(pages)
     }
 
     /// How many pages are not holes.
@@ -392,7 +405,7 @@ impl ModelState {
         let mut from = Lid(0);
         loop {
             let numbers = disk.lists(view, from, 50)?;
-            let Some(&last) = numbers.last() else { return Ok(state) };
+            let Some(&last) = numbers.last() else { break };
             for number in numbers {
                 if number < from {
                     return Err(disagree(number, "lists() is not in order"));
@@ -404,6 +417,19 @@ impl ModelState {
             }
             from = Lid(last.0 + 1);
         }
+        scan::compare(disk, view, state.lists.iter().flat_map(|(&list, of)| of.scanned(list)))?;
+        Ok(state)
+    }
+
+    /// Up to `max` items of a scan from `from` on, and where it goes on.
+    pub(super) fn scan(&self, from: ScanPoint, max: usize) -> (Vec<Scanned>, Option<ScanPoint>) {
+        let of_list = |(list, of): (Lid, &ModelList)| {
+            let all: Vec<_> = of.scanned(list).map(|item| (place_of(list, &item), item)).collect();
+            all
+        };
+        let mut all = self.lists(from.list).flat_map(of_list).filter(|(at, _)| *at >= from);
+        let items = all.by_ref().take(max).map(|(_, item)| item).collect();
+        (items, all.next().map(|(at, _)| at))
     }
 
     /// Says in words where `self` first differs from `other`; `None` when they are equal.
@@ -419,6 +445,15 @@ impl ModelState {
             (_, right) => Some(format!("list {first} is only right: {right:?}")),
         }
     }
+}
+
+const fn place_of(list: Lid, item: &Scanned) -> ScanPoint {
+    let place = match item {
+        Scanned::List(_) => ScanPlace::Beginning,
+        Scanned::Record(index, _) => ScanPlace::Records(*index),
+        Scanned::Pages { first_page, .. } => ScanPlace::Pages(*first_page),
+    };
+    ScanPoint { list, place }
 }
 
 fn disagree(list: Lid, what: &str) -> Error {

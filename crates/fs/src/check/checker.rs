@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use dendro_disk::{Lid, LogicalDisk, View};
+use dendro_disk::{Lid, LogicalDisk, ScanPlace, ScanPoint, View};
 
 use super::book::{Book, Findings, Subject};
 use super::facts::{
@@ -11,7 +11,7 @@ use super::facts::{
     claim,
 };
 use super::finding::{Finding, FindingCode};
-use super::list::{BATCH_LEN, Reader, readable};
+use super::list::{BATCH_LEN, Reader, Scan, Scanned, readable};
 use super::options::{CheckOptions, Counts, Progress};
 use super::relations::{self, EntriesFor};
 use super::table::Table;
@@ -24,6 +24,9 @@ use crate::layout::format::{
 use crate::layout::names::NameHasher;
 use crate::layout::volume::Volume;
 use crate::types::{FileKind, Ino};
+
+/// How much a scan reads at a time.
+const SCAN_LEN: usize = 4096;
 
 /// Progress is told after so many lists.
 const LISTS_BETWEEN_REPORTS: u64 = 1024;
@@ -135,30 +138,96 @@ impl<'c> Checker<'c> {
     /// Reads all lists.
     fn start(&mut self, reader: &Reader<'_>) -> Result<()> {
         self.read_orphans(reader)?;
-        let mut from = Lid(0);
-        loop {
-            let batch = match readable(self.disk.lists(reader.view, from, BATCH_LEN))? {
-                Ok(batch) => batch,
-                Err(why) => {
-                    let finding = Finding::new(FindingCode::UnreadableList, Ino(from.0), why);
-                    self.set(Subject::Volume, [finding]);
-                    return Ok(());
+        let mut open = None;
+        let mut next = Some(ScanPoint::before(Lid(0)));
+        while let Some(point) = next {
+            match readable(self.disk.scan(reader.view, point, SCAN_LEN))? {
+                Ok((items, goes_on)) => {
+                    items.into_iter().try_for_each(|item| self.take(reader, &mut open, item))?;
+                    next = goes_on;
                 }
-            };
-            for &list in &batch {
-                if is_file(list) {
-                    self.read_list(reader, Ino(list.0))?;
-                }
-            }
-            match batch.last() {
-                Some(last) => from = Lid(last.0 + 1),
-                None => break,
+                Err(_) => match self.pass_damage(reader, point, open.take())? {
+                    Ok(goes_on) => next = goes_on,
+                    Err(why) => {
+                        let finding =
+                            Finding::new(FindingCode::UnreadableList, Ino(point.list.0), why);
+                        self.set(Subject::Volume, [finding]);
+                        return Ok(());
+                    }
+                },
             }
         }
+        self.close(reader, open)?;
         if !self.table.get(Ino::ROOT)?.is_there() {
             self.note_absence(Ino::ROOT);
         }
         Ok(())
+    }
+
+    /// Takes what a scan came to next. `open` is the file whose list it is in.
+    fn take(
+        &mut self,
+        reader: &Reader<'_>,
+        open: &mut Option<Scan>,
+        item: dendro_disk::Scanned,
+    ) -> Result<()> {
+        use dendro_disk::Scanned as Item;
+        match item {
+            Item::List(list) => {
+                self.close(reader, open.take())?;
+                if is_file(list) {
+                    self.count_list(reader.view)?;
+                    *open = Some(Scan::new(Ino(list.0), reader));
+                }
+            }
+            Item::Record(index, record) => {
+                if let Some(scan) = open {
+                    let (table, counts, ino) = (&mut self.table, &mut self.counts, scan.ino());
+                    scan.record(index, &record, &mut |entry| {
+                        counts.entry_count += 1;
+                        count_entry(table, ino, entry, true)
+                    })?;
+                }
+            }
+            Item::Pages { first_page, present } => {
+                if let Some(scan) = open {
+                    scan.pages(first_page, present);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a scan came to of a list.
+    fn close(&mut self, reader: &Reader<'_>, open: Option<Scan>) -> Result<()> {
+        let Some(scan) = open else { return Ok(()) };
+        let is_removed = self.table.get(scan.ino())?.has(REMOVED);
+        self.note(reader.finish(scan, is_removed)?)
+    }
+
+    /// Reads the lists from `point` on where a scan could not go on, one by one. Returns where the
+    /// scan goes on, or why it does not.
+    fn pass_damage(
+        &mut self,
+        reader: &Reader<'_>,
+        point: ScanPoint,
+        open: Option<Scan>,
+    ) -> Result<std::result::Result<Option<ScanPoint>, String>> {
+        if let Some(scan) = open {
+            self.read_rest(reader, scan)?;
+        }
+        let from = match point.place {
+            ScanPlace::Beginning => point.list,
+            _ => Lid(point.list.0 + 1),
+        };
+        let batch = match readable(self.disk.lists(reader.view, from, BATCH_LEN))? {
+            Ok(batch) => batch,
+            Err(why) => return Ok(Err(why)),
+        };
+        for &list in batch.iter().filter(|list| is_file(**list)) {
+            self.read_list(reader, Ino(list.0))?;
+        }
+        Ok(Ok(batch.last().map(|last| ScanPoint::before(Lid(last.0 + 1)))))
     }
 
     /// Reads the lists in which `reader`'s view may differ from `last`.
@@ -316,35 +385,49 @@ impl<'c> Checker<'c> {
     /// Reads the list of `ino`.
     fn read_list(&mut self, reader: &Reader<'_>, ino: Ino) -> Result<()> {
         self.count_list(reader.view)?;
+        self.read_rest(reader, Scan::new(ino, reader))
+    }
+
+    /// Reads the rest of a list.
+    fn read_rest(&mut self, reader: &Reader<'_>, scan: Scan) -> Result<()> {
+        let ino = scan.ino();
         let is_removed = self.table.get(ino)?.has(REMOVED);
         let (table, counts) = (&mut self.table, &mut self.counts);
-        let scanned = reader.scan(ino, is_removed, |entry| {
+        let scanned = reader.read_rest(scan, is_removed, |entry| {
             counts.entry_count += 1;
             count_entry(table, ino, entry, true)
         })?;
+        self.note(scanned)
+    }
+
+    /// Notes what a list holds.
+    fn note(&mut self, scanned: Scanned) -> Result<()> {
+        let Scanned { ino, inode, is_directory, findings } = scanned;
         self.table.change(ino, |facts| {
-            match &scanned.inode {
+            match &inode {
                 Some(inode) => facts.set_inode(inode),
-                None => facts.set_bad(scanned.is_directory),
+                None => facts.set_bad(is_directory),
             }
             facts.flags |= AFFECTED;
         })?;
-        self.book.set(Subject::List(ino), scanned.findings);
+        self.book.set(Subject::List(ino), findings);
         Ok(())
     }
 
     /// Checks the relations of the files about which something changed.
     fn check_relations(&mut self, reader: &Reader<'_>) -> Result<()> {
         let entries = self.read_entries_to_name(reader)?;
-        let mut next = self.table.next(Ino(0), AFFECTED)?;
-        while let Some(facts) = next {
-            self.set(Subject::Relations(facts.ino()), relations::check(&facts, &entries));
-            next = self.next_file(facts.ino(), AFFECTED)?;
-        }
+        let (book, max) = (&mut self.book, self.options.max_findings_of_a_code);
+        self.table.visit(AFFECTED, |facts| {
+            let mut findings = Findings::new(max);
+            relations::check(facts, &entries).into_iter().for_each(|of| findings.push(of));
+            book.set(Subject::Relations(facts.ino()), findings);
+            ControlFlow::Continue(())
+        })?;
         let is_from_all = self.book.has(Subject::Loops);
         let mut loops = self.no_findings();
-        let from = if is_from_all { DIRECTORY } else { AFFECTED };
-        relations::loops(&mut self.table, from, &mut loops)?;
+        let flags = if is_from_all { 0 } else { AFFECTED };
+        relations::loops(&mut self.table, flags, &mut loops)?;
         self.book.set(Subject::Loops, loops);
         self.counts.memory_bytes = self.counts.memory_bytes.max(self.table.memory_bytes());
         self.table.clear_flags(AFFECTED | AGAIN | SEEN | ON_PATH)?;
@@ -356,13 +439,12 @@ impl<'c> Checker<'c> {
     /// the others are named when these have been mended.
     fn read_entries_to_name(&mut self, reader: &Reader<'_>) -> Result<EntriesFor> {
         let mut entries = EntriesFor::new(self.options.memory_bytes / PART_FOR_ENTRIES);
-        let mut next = self.table.next(Ino(0), AFFECTED)?;
-        while let Some(facts) = next {
-            if relations::needs_entries(&facts) && !entries.want(facts.ino()) {
-                break;
+        self.table.visit(AFFECTED, |facts| {
+            match !relations::needs_entries(facts) || entries.want(facts.ino()) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
             }
-            next = self.next_file(facts.ino(), AFFECTED)?;
-        }
+        })?;
         if entries.is_empty() {
             return Ok(entries);
         }

@@ -1,14 +1,16 @@
 //! One file by itself: its i-node, its pages, its attributes, and the entries of a directory.
 //!
-//! All records of the list are read once, in the order of their indices.
+//! All records of the list are taken once, in the order of their indices, and then its pages. A
+//! scan of a whole version gives them, or calls that read one list.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use dendro_disk::{Error as DiskError, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
+use dendro_disk::{Error as DiskError, LogicalDisk, PAGE_SIZE, View};
 
 use super::book::Findings;
 use super::finding::{Finding, FindingCode};
+use super::pages::Pages;
 use crate::error::{FsError, Result};
 use crate::layout::dirent::{self, Entry};
 use crate::layout::format::{DIR_BASE, HEAD_INDEX, XATTR_BASE, XATTR_END, XATTR_PART_LEN};
@@ -34,6 +36,7 @@ pub(super) struct Reader<'d> {
 
 /// What a list holds.
 pub(super) struct Scanned {
+    pub(super) ino: Ino,
     /// `None`: it is missing or malformed.
     pub(super) inode: Option<Inode>,
     /// Whether its entries count: it is a directory, or would be one if it had an i-node.
@@ -52,17 +55,16 @@ pub(super) fn readable<T>(
 }
 
 impl Reader<'_> {
-    /// Checks the list of `ino`, which is to be removed or not. If it is a directory, calls `take`
-    /// with each of its entries.
-    pub(super) fn scan(
+    /// Reads what is left of a list, and checks it. The file is to be removed or not. If it is a
+    /// directory, calls `take` with each of its entries.
+    pub(super) fn read_rest(
         &self,
-        ino: Ino,
+        mut scan: Scan,
         is_removed: bool,
         mut take: impl FnMut(&Entry<'_>) -> Result<()>,
     ) -> Result<Scanned> {
-        let mut scan = Scan::new(ino, self);
-        let mut from = 0;
-        loop {
+        let ino = scan.ino;
+        while let Some(from) = scan.next_record {
             let batch = match readable(self.disk.records(self.view, ino.lid(), from, BATCH_LEN))? {
                 Ok(batch) => batch,
                 Err(why) => {
@@ -73,22 +75,36 @@ impl Reader<'_> {
             for (index, record) in &batch {
                 scan.record(*index, record, &mut take)?;
             }
-            match batch.last().and_then(|(last, _)| last.checked_add(1)) {
-                Some(next) if batch.len() == BATCH_LEN => from = next,
-                _ => break,
+            if batch.len() < BATCH_LEN {
+                break;
             }
         }
         let mut scanned = scan.finish();
         if let Some(inode) = &scanned.inode
-            // A file that is to be removed may be freed in part.
             && !is_removed
         {
-            self.check_pages(ino, inode, &mut scanned.findings)?;
+            match self.pages(ino, inode)? {
+                Ok(pages) => self.check_pages((ino, inode), &pages, &mut scanned.findings)?,
+                Err(why) => {
+                    scanned.findings.push(Finding::new(FindingCode::UnreadableList, ino, why));
+                }
+            }
         }
         Ok(scanned)
     }
 
-    /// Calls `take` with the entries that [`Self::scan`] gives for a directory.
+    /// Checks a list of which all records and pages were taken.
+    pub(super) fn finish(&self, scan: Scan, is_removed: bool) -> Result<Scanned> {
+        let pages = scan.pages;
+        let mut scanned = scan.finish();
+        // A file that is to be removed may be freed in part.
+        if let Some(inode) = scanned.inode.as_ref().filter(|_| !is_removed) {
+            self.check_pages((scanned.ino, inode), &pages, &mut scanned.findings)?;
+        }
+        Ok(scanned)
+    }
+
+    /// Calls `take` with the entries that [`Self::read_rest`] gives for a directory.
     pub(super) fn each_entry(
         &self,
         ino: Ino,
@@ -108,63 +124,69 @@ impl Reader<'_> {
         }
     }
 
-    fn check_pages(&self, ino: Ino, inode: &Inode, findings: &mut Findings) -> Result<()> {
-        let lid = ino.lid();
-        let mut find = |code, detail: String| findings.push(Finding::new(code, ino, detail));
-        macro_rules! read {
-            ($answer:expr) => {
-                match readable($answer)? {
-                    Ok(value) => value,
-                    Err(why) => {
-                        find(FindingCode::UnreadableList, why);
-                        return Ok(());
-                    }
-                }
-            };
+    /// What there is of a file's pages; the reason if they cannot be read.
+    fn pages(&self, ino: Ino, inode: &Inode) -> Result<std::result::Result<Pages, String>> {
+        let list = ino.lid();
+        let next = |from| readable(self.disk.next_data(self.view, list, from));
+        let mut pages = Pages::default();
+        let end = Pages::end(inode);
+        if end > 0 {
+            match readable(self.disk.count_pages(self.view, list, 0..end))? {
+                Ok(count) => pages.count = count,
+                Err(why) => return Ok(Err(why)),
+            }
         }
-        if !matches!(inode.kind, FileKind::Regular | FileKind::Symlink) {
-            if inode.pages != 0 || read!(self.disk.next_data(self.view, lid, 0)).is_some() {
-                find(FindingCode::WrongPageCount, "pages, where there are none".into());
+        if pages.count > 0 {
+            match next(Pages::size(inode))? {
+                Ok(past_end) => pages.past_end = past_end,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(pages))
+    }
+
+    fn check_pages(
+        &self,
+        (ino, inode): (Ino, &Inode),
+        pages: &Pages,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let Pages { count, past_end } = *pages;
+        if !Pages::may_have(inode) {
+            if inode.pages != 0 || count != 0 {
+                let detail = "pages, where there are none";
+                findings.push(Finding::new(FindingCode::WrongPageCount, ino, detail));
             }
             return Ok(());
         }
-        let size_pages = inode.size_pages();
-        let truncating = inode.state.contains(InodeState::TRUNCATING);
-        let end = if truncating { size_pages } else { MAX_PAGE_COUNT };
-        let pages = match end {
-            0 => 0,
-            _ => read!(self.disk.count_pages(self.view, lid, 0..end)),
+        let code = match count.cmp(&inode.pages) {
+            Ordering::Less => Some(FindingCode::LostPages),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(FindingCode::WrongPageCount),
         };
-        let detail = || format!("{pages} pages, and it says {}", inode.pages);
-        match pages.cmp(&inode.pages) {
-            Ordering::Less => find(FindingCode::LostPages, detail()),
-            Ordering::Equal => {}
-            Ordering::Greater => find(FindingCode::WrongPageCount, detail()),
+        if let Some(code) = code {
+            let detail = format!("{count} pages, and it says {}", inode.pages);
+            findings.push(Finding::new(code, ino, detail));
         }
         let in_tail = (inode.size % PAGE_SIZE as u64) as usize;
         if self.data && in_tail != 0 && !inode.state.contains(InodeState::INLINE) {
-            self.check_zeros(ino, size_pages - 1, in_tail, findings)?;
+            self.check_zeros(ino, Pages::size(inode) - 1, in_tail, findings)?;
         }
-        if truncating || pages == 0 {
+        if inode.state.contains(InodeState::TRUNCATING) {
             return Ok(());
         }
-        let mut next = match readable(self.disk.next_data(self.view, lid, size_pages))? {
-            Ok(next) => next,
-            Err(why) => {
-                findings.push(Finding::new(FindingCode::UnreadableList, ino, why));
-                return Ok(());
-            }
-        };
-        if next.is_some() && !inode.state.contains(InodeState::EOF_PAGES) {
+        if past_end.is_some() && !inode.state.contains(InodeState::EOF_PAGES) {
             let detail = "there are pages past the end";
             findings.push(Finding::new(FindingCode::PagesPastEnd, ino, detail));
         }
+        let mut next = past_end;
         while let Some(page) = next.filter(|_| self.data) {
             // One finding is enough: preallocated files may have millions of pages.
             if !self.check_zeros(ino, page, 0, findings)? {
                 break;
             }
-            next = readable(self.disk.next_data(self.view, lid, page + 1))?.unwrap_or(None);
+            let after = self.disk.next_data(self.view, ino.lid(), page + 1);
+            next = readable(after)?.unwrap_or(None);
         }
         Ok(())
     }
@@ -193,9 +215,12 @@ impl Reader<'_> {
     }
 }
 
-/// The records of one list, as they are read.
-struct Scan {
+/// The records and pages of one list, as they are read.
+pub(super) struct Scan {
     ino: Ino,
+    /// The index of the next record; `None` behind the last possible one.
+    next_record: Option<u64>,
+    pages: Pages,
     hasher: NameHasher,
     head: Option<Result<Inode>>,
     xattrs: Xattrs,
@@ -211,10 +236,12 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(ino: Ino, reader: &Reader<'_>) -> Self {
+    pub(super) fn new(ino: Ino, reader: &Reader<'_>) -> Self {
         let max = reader.max_findings_of_a_code;
         Self {
             ino,
+            next_record: Some(0),
+            pages: Pages::default(),
             hasher: reader.hasher,
             head: None,
             xattrs: Xattrs::default(),
@@ -233,12 +260,25 @@ impl Scan {
         self.findings.push(Finding::new(code, self.ino, detail));
     }
 
-    fn record(
+    pub(super) const fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Takes pages of one group, which come after all records.
+    pub(super) fn pages(&mut self, first_page: u64, present: u32) {
+        if let Some(Ok(inode)) = &self.head {
+            self.pages.add(inode, first_page, present);
+        }
+    }
+
+    /// Takes the next record.
+    pub(super) fn record(
         &mut self,
         index: u64,
         record: &[u8],
         take: &mut impl FnMut(&Entry<'_>) -> Result<()>,
     ) -> Result<()> {
+        self.next_record = index.checked_add(1);
         match index {
             HEAD_INDEX => self.head = Some(Inode::decode(self.ino, record)),
             XATTR_BASE..XATTR_END => {
@@ -271,10 +311,9 @@ impl Scan {
         record: &[u8],
         take: &mut impl FnMut(&Entry<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut seen = BTreeSet::new();
         let mut last_slot = None;
         let ino = self.ino;
-        for entry in dirent::entries(record) {
+        for (nth, entry) in dirent::entries(record).enumerate() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -291,7 +330,8 @@ impl Scan {
             if !entry.is_placed(&self.hasher, index) {
                 find(FindingCode::WrongHash);
             }
-            if !seen.insert(entry.name) || last_slot >= Some(entry.slot) {
+            let mut before = dirent::entries(record).take(nth).flatten();
+            if last_slot >= Some(entry.slot) || before.any(|other| other.name == entry.name) {
                 find(FindingCode::DuplicateEntry);
             }
             if names::check_new_name(entry.name).is_err() {
@@ -339,7 +379,7 @@ impl Scan {
             self.findings.append(self.of_entries);
         }
         of_accounts.into_iter().for_each(|finding| self.findings.push(finding));
-        Scanned { inode, is_directory, findings: self.findings }
+        Scanned { ino: self.ino, inode, is_directory, findings: self.findings }
     }
 
     /// What is wrong in the i-node's accounts.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::book::Findings;
-use super::facts::{BAD, Facts, LISTED, ON_PATH, REMOVED, SEEN, TRUNCATING};
+use super::facts::{BAD, DIRECTORY, Facts, LISTED, ON_PATH, REMOVED, SEEN, TRUNCATING};
 use super::finding::{Finding, FindingCode};
 use super::table::Table;
 use crate::error::Result;
@@ -143,14 +143,12 @@ fn check_entries(ino: Ino, facts: &Facts, entries: &EntriesFor, findings: &mut V
     }
 }
 
-/// The loops that the parents of directories lead to: the lowest number of each. The directories
-/// are those that have one of `flags`. In the table, directories are marked as [`SEEN`].
+/// The loops that the parents of directories lead to: the lowest number of each. Only directories
+/// with all of `flags` are looked at. In the table, directories are marked as [`SEEN`].
 pub(super) fn loops(table: &mut Table, flags: u16, findings: &mut Findings) -> Result<()> {
-    let mut next = table.next(Ino(0), flags)?;
+    let mut next = table.next_with_all(Ino(0), flags | DIRECTORY)?;
     while let Some(facts) = next {
-        if facts.is_directory()
-            && let Some(on_loop) = walk_up(table, facts.ino())?
-        {
+        if let Some(on_loop) = walk_up(table, facts.ino())? {
             let (mut lowest, mut count) = (on_loop, 1_u64);
             let mut at = Ino(table.get(on_loop)?.parent);
             while at != on_loop {
@@ -161,7 +159,7 @@ pub(super) fn loops(table: &mut Table, flags: u16, findings: &mut Findings) -> R
             findings.push(Finding::new(FindingCode::DirectoryLoop, lowest, detail));
         }
         next = match facts.ino.checked_add(1) {
-            Some(from) => table.next(Ino(from), flags)?,
+            Some(from) => table.next_with_all(Ino(from), flags | DIRECTORY)?,
             None => None,
         };
     }

@@ -5,6 +5,7 @@
 //! looks for a flag where it is not.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -36,6 +37,11 @@ struct Leaf {
 impl Leaf {
     fn new() -> Self {
         Self { facts: Vec::with_capacity(LEAF_LEN), is_dirty: true, was_used: true }
+    }
+
+    /// Where the facts of a file are, or would be.
+    fn position(&self, ino: Ino) -> std::result::Result<usize, usize> {
+        self.facts.binary_search_by_key(&ino.0, |facts| facts.ino)
     }
 }
 
@@ -75,18 +81,70 @@ impl Table {
     /// The facts of a file; those of one that is not there if the table has none.
     pub(crate) fn get(&mut self, ino: Ino) -> Result<Facts> {
         let none = Facts::none(ino);
-        let Some(key) = self.key_of(ino) else { return Ok(none) };
-        let facts = &self.leaf(key)?.facts;
-        let at = facts.binary_search_by_key(&ino.0, |facts| facts.ino);
-        Ok(at.map_or(none, |at| facts[at]))
+        let Some((&key, place)) = self.leaves.range_mut(..=ino.0).next_back() else {
+            return Ok(none);
+        };
+        let facts_of = |leaf: &mut Leaf| {
+            leaf.was_used = true;
+            leaf.position(ino).map_or(none, |at| leaf.facts[at])
+        };
+        match &mut place.leaf {
+            Some(leaf) => Ok(facts_of(leaf)),
+            None => Ok(facts_of(self.leaf(key)?)),
+        }
     }
 
     /// Changes the facts of a file. Facts that say nothing are not kept.
     pub(crate) fn change(&mut self, ino: Ino, change: impl FnOnce(&mut Facts)) -> Result<()> {
-        let mut facts = self.get(ino)?;
-        let before = facts;
+        // Nearly always the leaf is in memory and has room.
+        if let Some((_, place)) = self.leaves.range_mut(..=ino.0).next_back()
+            && let Some(leaf) = &mut place.leaf
+        {
+            let found = leaf.position(ino);
+            let before = found.map_or(Facts::none(ino), |at| leaf.facts[at]);
+            let mut facts = before;
+            change(&mut facts);
+            leaf.was_used = true;
+            match found {
+                _ if facts == before => return Ok(()),
+                Ok(at) if !facts.is_empty() => leaf.facts[at] = facts,
+                Err(at) if leaf.facts.len() < LEAF_LEN => {
+                    leaf.facts.insert(at, facts);
+                    self.len += 1;
+                }
+                _ => return self.put(facts),
+            }
+            leaf.is_dirty = true;
+            place.flags |= facts.flags;
+            return Ok(());
+        }
+        let before = self.get(ino)?;
+        let mut facts = before;
         change(&mut facts);
         if facts != before { self.put(facts) } else { Ok(()) }
+    }
+
+    /// Calls `visit` with the files that have one of `flags`, by their numbers.
+    pub(super) fn visit(
+        &mut self,
+        flags: u16,
+        mut visit: impl FnMut(&Facts) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut start = Some(0);
+        while let Some(key) = start.and_then(|start| self.next_leaf(start, flags)) {
+            let mut of_leaf = self.leaf(key)?.facts.iter().filter(|facts| facts.has(flags));
+            if of_leaf.try_for_each(&mut visit).is_break() {
+                break;
+            }
+            start = key.checked_add(1);
+        }
+        Ok(())
+    }
+
+    /// The key of the first leaf from `start` on that may have files with one of `flags`.
+    fn next_leaf(&self, start: u64, flags: u16) -> Option<u64> {
+        let mut leaves = self.leaves.range(start..);
+        leaves.find(|(_, place)| place.flags & flags != 0).map(|(&key, _)| key)
     }
 
     fn put(&mut self, facts: Facts) -> Result<()> {
@@ -95,8 +153,7 @@ impl Table {
             None => self.add_leaf(0, Leaf::new())?,
         };
         let leaf = self.leaf(key)?;
-        let found = leaf.facts.binary_search_by_key(&facts.ino, |facts| facts.ino);
-        match found {
+        match leaf.position(facts.ino()) {
             Ok(at) if facts.is_empty() => {
                 leaf.facts.remove(at);
                 leaf.is_dirty = true;
@@ -143,17 +200,24 @@ impl Table {
 
     /// The first file from `from` on that has one of `flags`; with 0 the first one.
     pub(super) fn next(&mut self, from: Ino, flags: u16) -> Result<Option<Facts>> {
+        self.find(from, |of| flags == 0 || of & flags != 0)
+    }
+
+    /// The first file from `from` on that has all of `flags`.
+    pub(super) fn next_with_all(&mut self, from: Ino, flags: u16) -> Result<Option<Facts>> {
+        self.find(from, |of| of & flags == flags)
+    }
+
+    /// The first file from `from` on whose flags are wanted, as they then are with more of them.
+    fn find(&mut self, from: Ino, is_wanted: impl Fn(u16) -> bool) -> Result<Option<Facts>> {
         let mut start = self.key_of(from).unwrap_or(0);
         loop {
-            let may_have = |place: &Place| flags == 0 || place.flags & flags != 0;
             let mut leaves = self.leaves.range(start..);
-            let Some(key) = leaves.find(|(_, place)| may_have(place)).map(|(&key, _)| key) else {
-                return Ok(None);
-            };
+            let may_have = |(_, place): &(&u64, &Place)| is_wanted(place.flags);
+            let Some((&key, _)) = leaves.find(may_have) else { return Ok(None) };
             let facts = &self.leaf(key)?.facts;
             let first = facts.partition_point(|facts| facts.ino < from.0);
-            let is_wanted = |facts: &&Facts| flags == 0 || facts.flags & flags != 0;
-            if let Some(found) = facts[first..].iter().find(is_wanted) {
+            if let Some(found) = facts[first..].iter().find(|facts| is_wanted(facts.flags)) {
                 return Ok(Some(*found));
             }
             match key.checked_add(1) {
@@ -165,13 +229,8 @@ impl Table {
 
     /// Takes `flags` away from all files.
     pub(super) fn clear_flags(&mut self, flags: u16) -> Result<()> {
-        let mut start = 0;
-        loop {
-            let mut leaves = self.leaves.range(start..);
-            let Some(key) = leaves.find(|(_, place)| place.flags & flags != 0).map(|(&key, _)| key)
-            else {
-                return Ok(());
-            };
+        let mut start = Some(0);
+        while let Some(key) = start.and_then(|start| self.next_leaf(start, flags)) {
             let leaf = self.leaf(key)?;
             leaf.is_dirty = true;
             let len_before = leaf.facts.len();
@@ -185,11 +244,9 @@ impl Table {
             } else {
                 self.leaves.get_mut(&key).expect("it was just used").flags = left;
             }
-            match key.checked_add(1) {
-                Some(next) => start = next,
-                None => return Ok(()),
-            }
+            start = key.checked_add(1);
         }
+        Ok(())
     }
 
     /// How many files it has.

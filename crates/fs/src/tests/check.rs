@@ -1,12 +1,14 @@
 //! Checks of several versions together.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_disk::model::ModelDisk;
-use dendro_disk::{Aru, Lid, LogicalDisk, Op, Versions, View};
+use dendro_disk::{Aru, Error, Lid, LogicalDisk, Op, Record, Result, Versions, View};
+use dendro_disk::{CommitSeq, ListHints, Reservation, ScanPoint, Scanned, Space};
 
 use super::damage::sample;
 use super::{Fixture, USER, noatime};
@@ -201,4 +203,110 @@ fn a_check_with_little_memory_finds_the_same_within_it() {
     assert_eq!(bounded.more, all.more);
     assert!(all.counts.memory_bytes > 320 << 10, "{:?}", all.counts);
     assert!(bounded.counts.memory_bytes <= 160 << 10, "{:?}", bounded.counts);
+}
+
+/// A disk on which scans fail where they like, and calls that read one list do not.
+struct Stumbling {
+    disk: ModelDisk,
+    scan_count: AtomicU64,
+    /// One scan of so many fails.
+    one_of: u64,
+}
+
+impl LogicalDisk for Stumbling {
+    fn allocate_list(&self) -> Result<Lid> {
+        self.disk.allocate_list()
+    }
+
+    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
+        self.disk.commit(aru)
+    }
+
+    fn flush(&self, up_to: CommitSeq) -> Result<()> {
+        self.disk.flush(up_to)
+    }
+
+    fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        self.disk.reserve(len_bytes)
+    }
+
+    fn space(&self) -> Space {
+        self.disk.space()
+    }
+
+    fn read_only_reason(&self) -> Option<String> {
+        self.disk.read_only_reason()
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        self.disk.shut_down()
+    }
+
+    fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
+        self.disk.hints(view, list)
+    }
+
+    fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        // Few, so that scans go on soon.
+        self.disk.lists(view, from, max.min(2))
+    }
+
+    fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
+        self.disk.record(view, list, index)
+    }
+
+    fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>> {
+        self.disk.records(view, list, from, max)
+    }
+
+    fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
+        self.disk.read_pages(view, list, first_page, buf)
+    }
+
+    fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
+        self.disk.next_data(view, list, from)
+    }
+
+    fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
+        self.disk.next_hole(view, list, from)
+    }
+
+    fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
+        self.disk.count_pages(view, list, range)
+    }
+
+    fn scan(
+        &self,
+        view: View,
+        from: ScanPoint,
+        _: usize,
+    ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
+        let count = self.scan_count.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_multiple_of(self.one_of) {
+            return Err(Error::Io("the scan has no more".into()));
+        }
+        self.disk.scan(view, from, 1 + count as usize % 5)
+    }
+}
+
+#[test]
+fn a_scan_that_fails_anywhere_goes_on_list_by_list() {
+    let mut damaged_count = 0;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let fixture = sample();
+        let disk = Arc::new(ModelDisk::from_state(fixture.disk.state(), None));
+        work(&disk, View::HEAD, seed, 60);
+        if seed % 2 == 0 {
+            damage(&disk, View::HEAD, &mut rng);
+        }
+        let whole = verify(&*disk, View::HEAD).unwrap();
+        damaged_count += usize::from(!whole.is_empty());
+        for one_of in 1..=6 {
+            let disk = ModelDisk::from_state(disk.state(), None);
+            let stumbling = Stumbling { disk, scan_count: AtomicU64::new(0), one_of };
+            assert_eq!(verify(&stumbling, View::HEAD).unwrap(), whole, "seed {seed}, {one_of}");
+        }
+    }
+    assert!(damaged_count > 5, "nothing was damaged");
 }
