@@ -170,13 +170,22 @@ fn a_full_volume_is_rebuilt_in_a_longer_copy_or_in_memory() {
     scratch.umount();
     fill_with_map_and_lose_it(&image);
     let bytes = fs::read(&image).unwrap();
+    let tried = scratch.dendro(["rebuild", "-n", &image]);
+    assert!(tried.code == Some(4) && tried.out.contains("without -n: too few"), "{tried:?}");
+    let copy = scratch.text("copy.img");
+    for (options, lacks_room) in [(&[][..], true), (&["--to", &copy], false)] {
+        let tried = scratch.dendro(["rebuild", "-n", "--json"].iter().chain(options).chain(&[&*image]));
+        let tried: serde_json::Value = serde_json::from_str(&tried.out).unwrap();
+        assert_eq!(tried["lacks_room"].as_bool(), Some(lacks_room), "{tried}");
+        assert_eq!(tried["grown_bytes"].as_u64() > Some(0), !lacks_room, "{tried}");
+    }
+    assert!(fs::read(&image).unwrap() == bytes && !fs::exists(&copy).unwrap());
     scratch.dendro(["rebuild", &image]).fails(8, &["too few segments are free", "--to"]);
     let to = scratch.text("to");
     fs::create_dir(&to).unwrap();
     let done = scratch.dendro(["rebuild", "--to", &to, &image]);
     assert!(done.out.contains("copied") && !done.err.contains("may be missing"), "{}", done.err);
     assert_eq!(fs::read(format!("{to}/file")).unwrap(), vec![7; MIB]);
-    let copy = scratch.text("copy.img");
     let done = scratch.dendro(["rebuild", "--json", "--to", &copy, &image]);
     let done: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let grown_bytes = done["grown_bytes"].as_u64().unwrap();

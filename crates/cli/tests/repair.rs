@@ -184,6 +184,28 @@ fn a_repair_that_can_change_nothing_leaves_no_snapshot() {
 }
 
 #[test]
+fn the_snapshot_of_a_repair_that_was_killed_before_its_first_change_serves_the_next_one() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = filled();
+    let image = scratch.image();
+    clear_root(&image);
+    let killed = "before-repair-20260102T030405";
+    scratch.dendro(["snapshot", "create", &format!("{image}@{killed}")]).succeeds();
+    assert_eq!(scratch.dendro(["check", "-y", &image]).code, Some(1));
+    let kept = || {
+        let said = scratch.dendro(["snapshot", "list", "--json", &image]).succeeds();
+        before_repairs(&said.out)
+    };
+    assert_eq!(kept(), [killed]);
+    // That one is needed now: the next repair makes another one.
+    clear_root(&image);
+    assert_eq!(scratch.dendro(["check", "-y", &image]).code, Some(1));
+    assert_eq!(kept().len(), 2);
+}
+
+#[test]
 fn progress_is_told_at_a_descriptor_as_e2fsck_does() {
     if skips_mounts() {
         return;

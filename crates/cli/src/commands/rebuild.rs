@@ -3,7 +3,7 @@
 //! With `--to` and a new file it works on a copy. With `--to` and a directory it copies the files
 //! of a version into it, and works in memory: nothing is written to the volume. The version is
 //! repaired there too, so what has lost its name is copied below `lost+found`. Both need no room on
-//! the volume: it grows if it has none. `-n` only finds out what would be done. Names of files come
+//! the volume: it grows if it has none. `-n` does in memory what would be done. Names of files come
 //! from the rebuilt volume, opened over an [`OverlayDevice`], which keeps all writes in memory.
 
 mod copy;
@@ -50,6 +50,8 @@ struct Outcome {
     complete: bool,
     superblocks_lost: bool,
     hash_key_lost: bool,
+    /// There is no room for the new map where it was to be written.
+    lacks_room: bool,
     may_lack_nodes: bool,
     restored_entry_count: u64,
     unknown_move_count: u64,
@@ -121,8 +123,14 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
     let device = open(&target, args.no_changes)?;
     let plan = plan(&device, &target, &progress)?;
     if args.no_changes {
-        let report = plan.report().clone();
-        return Ok(Outcome::new(&source, &target, true, report, Affected::default()));
+        let rehearsed = write_in_memory(&plan, &Arc::new(device), args.to.is_some());
+        let lacks_room = matches!(rehearsed, Err(Error::NoFreeSegment));
+        let report = match rehearsed {
+            Err(Error::NoFreeSegment) => plan.report().clone(),
+            rehearsed => rehearsed.map_err(|error| failed_on(&target, &error))?.0,
+        };
+        let outcome = Outcome::new(&source, &target, true, report, Affected::default());
+        return Ok(Outcome { lacks_room, ..outcome });
     }
     let (report, device) = write(&plan, device, &target, args.to.is_some())?;
     progress.show("looking for the names of files".into());
@@ -138,7 +146,7 @@ fn write(
     target: &Path,
     is_copy: bool,
 ) -> Result<(RebuildReport, FileDevice), Failure> {
-    let fail = |error: &dyn Display| Failure::new(format_args!("{}: {error}", target.display()));
+    let fail = |error: &dyn Display| failed_on(target, error);
     let mut report = plan.write(&device, &options(false));
     if is_copy && matches!(report, Err(Error::NoFreeSegment)) {
         let len_bytes = device.len_bytes();
@@ -155,21 +163,35 @@ fn write(
     Ok((report.map_err(|error| fail(&error))?, device))
 }
 
+/// Writes the new map over `below`, to what is only kept in memory. If there is no room, it may be
+/// longer.
+fn write_in_memory(
+    plan: &Rebuild,
+    below: &Arc<FileDevice>,
+    may_grow: bool,
+) -> Result<(RebuildReport, OverlayDevice<FileDevice>), Error> {
+    let mut device = OverlayDevice::new(Arc::clone(below));
+    let mut report = plan.write(&device, &options(false));
+    if may_grow && matches!(report, Err(Error::NoFreeSegment)) {
+        let len_bytes = below.len_bytes().saturating_mul(2);
+        device = OverlayDevice::with_len(Arc::clone(below), len_bytes);
+        report = plan.write(&device, &options(true));
+    }
+    Ok((report?, device))
+}
+
+fn failed_on(target: &Path, error: &dyn Display) -> Failure {
+    Failure::new(format_args!("{}: {error}", target.display()))
+}
+
 /// Rebuilds in memory, and copies the files of a version into the directory `to`.
 fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failure> {
     let (source, version) = source_and_version(&args.target)?;
     let progress = Progress::new(quiet);
     let below = Arc::new(open(&source, true)?);
     let plan = plan(&*below, &source, &progress)?;
-    let mut device = OverlayDevice::new(Arc::clone(&below));
-    let mut report = plan.write(&device, &options(false));
-    if let Err(Error::NoFreeSegment) = report {
-        let len_bytes = below.len_bytes().saturating_mul(2);
-        device = OverlayDevice::with_len(below, len_bytes);
-        report = plan.write(&device, &options(true));
-    }
-    let fail = |error| Failure::new(format_args!("{}: {error}", source.display()));
-    let report = report.map_err(fail)?;
+    let written = write_in_memory(&plan, &below, true);
+    let (report, device) = written.map_err(|error| failed_on(&source, &error))?;
     let device: Arc<dyn Device> = Arc::new(device);
     progress.show("looking for the names of files".into());
     let affected = names(&device, &report);
@@ -272,6 +294,7 @@ impl Outcome {
             complete: report.is_complete(),
             superblocks_lost: report.superblocks_lost,
             hash_key_lost: report.hash_key_lost,
+            lacks_room: false,
             may_lack_nodes: report.may_lack_nodes,
             restored_entry_count: report.restored_entry_count,
             unknown_move_count: report.unknown_move_count,
@@ -324,7 +347,13 @@ fn text_of(outcome: &Outcome) -> String {
     }
     if outcome.grown_bytes > 0 && outcome.copied.is_none() {
         let grown = text::size(outcome.grown_bytes);
-        lines.push(format!("the copy has no room for the new map, and was made longer by {grown}"));
+        let was = if outcome.dry_run { "would be" } else { "was" };
+        lines.push(format!(
+            "the copy has no room for the new map, and {was} made longer by {grown}"
+        ));
+    }
+    if outcome.lacks_room {
+        lines.push(format!("without -n: {}", Error::NoFreeSegment));
     }
     let in_memory = if outcome.copied.is_some() { " in memory" } else { "" };
     let (was, were) = if outcome.dry_run { ("would be", "would be") } else { ("was", "were") };

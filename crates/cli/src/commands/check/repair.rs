@@ -89,13 +89,15 @@ fn repair_all(
         if !can_repair(&findings, safe_only) {
             continue;
         }
-        let before = keep(disk, branch.branch, &now.utc())?;
+        let before = match unused(disk, head) {
+            Some(unused) => unused,
+            None => keep(disk, branch.branch, &now.utc())?,
+        };
         // A daemon does this at the same time.
         let mut rest = || Ok(disk.background_step().map(drop)?);
         let done = dendro_fs::repair(disk, head, &versions, &options, &mut rest);
         // Where nothing was mended, for lack of room or otherwise, there is nothing to go back to.
-        let is_same = disk.changed_lists(before, head, Lid(0), 1).is_ok_and(|of| of.is_empty());
-        let deleted = if is_same { disk.delete(before) } else { Ok(()) };
+        let deleted = if is_same(disk, before, head) { disk.delete(before) } else { Ok(()) };
         let done = done?;
         deleted?;
         repaired.mended.extend(done.mended);
@@ -106,6 +108,19 @@ fn repair_all(
         repaired.failures.extend(done.failures.into_iter().map(why));
     }
     Ok(())
+}
+
+fn is_same(disk: &LogDisk, snapshot: View, head: View) -> bool {
+    disk.changed_lists(snapshot, head, Lid(0), 1).is_ok_and(|of| of.is_empty())
+}
+
+/// The snapshot of an earlier repair that was killed before it changed anything.
+fn unused(disk: &LogDisk, head: View) -> Option<View> {
+    let table = disk.versions();
+    let last = table.snapshots().filter(|of| of.branch == head.branch).max_by_key(|of| of.epoch)?;
+    let is_of_repair = last.name.as_ref().is_some_and(|name| name.starts_with(BEFORE_REPAIR));
+    let view = last.view();
+    (is_of_repair && !last.is_held && is_same(disk, view, head)).then_some(view)
 }
 
 /// Makes a snapshot of what is there before the repair.
