@@ -585,7 +585,7 @@ impl Checkpointer {
                 engine.state_mut().segments_mut().close(full);
             }
             let segment = engine.state_mut().segments_mut().open(Head::Map, Class::MAIN);
-            let is_mirrored = self.accounts.metadata_copies() > 1;
+            let is_mirrored = self.volume.metadata_copies() > 1;
             if let Some(segment) = segment.filter(|_| is_mirrored) {
                 let kept = self.accounts.kept_from_mirrors(&engine) as usize;
                 engine.state_mut().segments_mut().open_mirror(segment, kept);

@@ -149,7 +149,7 @@ impl LogDisk {
     /// Bytes of nodes of the map that lie on the device once only, although the volume asks for two
     /// copies: there was no room for the second, or a rebuild has not made one.
     pub fn unmirrored_bytes(&self) -> u64 {
-        match self.volume.superblock().metadata_copies() {
+        match self.volume.metadata_copies() {
             1 => 0,
             _ => self.volume.read().state().segments().unmirrored_bytes(),
         }

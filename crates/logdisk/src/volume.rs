@@ -36,6 +36,7 @@ use crate::volume::holds::{Holds, LockHolder};
 pub(crate) struct Volume {
     device: Arc<VolumeDevice>,
     uuid: Uuid,
+    metadata_copies: u8,
     store: NodeStore,
     engine: BriefRwLock<Engine>,
     writer: Arc<Writer>,
@@ -82,6 +83,7 @@ impl Volume {
         Self {
             device,
             uuid: superblock.uuid,
+            metadata_copies: superblock.metadata_copies(),
             writer: Arc::clone(engine.writer()),
             superblock: Mutex::new(superblock),
             backups: Mutex::default(),
@@ -163,6 +165,11 @@ impl Volume {
         // Whoever sees the layout before the table waits for the lock of the engine.
         self.store.layout().set(layout);
         engine.state_mut().segments_mut().grow(layout, table);
+    }
+
+    /// How often nodes of the map and checkpoints are kept.
+    pub(crate) const fn metadata_copies(&self) -> u8 {
+        self.metadata_copies
     }
 
     pub(crate) const fn uuid(&self) -> Uuid {

@@ -10,7 +10,7 @@ use crate::volume::holds::LockHolder;
 impl Volume {
     /// Has the node written anew of which a copy is damaged. Returns whether another is sound.
     pub(super) fn mend_node(&self, level: u8, key: &Key) -> bool {
-        if self.superblock().metadata_copies() < 2 {
+        if self.metadata_copies() < 2 {
             return false;
         }
         if self.is_writable() {
@@ -22,7 +22,7 @@ impl Volume {
 
     /// Has a sound node written anew if its segment should have a mirror, and has none.
     pub(super) fn mirror_if_alone(&self, addr: Addr, level: u8, key: &Key) {
-        if self.superblock().metadata_copies() < 2 || !self.is_writable() {
+        if self.metadata_copies() < 2 || !self.is_writable() {
             return;
         }
         let is_alone = {

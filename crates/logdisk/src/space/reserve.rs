@@ -28,7 +28,6 @@ pub(super) const MAP_SHARE_CLEAN: u64 = 16;
 pub(crate) struct Accounts {
     volume: Arc<Volume>,
     /// How often nodes of the map are kept.
-    metadata_copies: u8,
     /// The share of each segment that stays free of live blocks, in percent.
     reserve_percent: u8,
     settings: Mutex<CleanSettings>,
@@ -39,9 +38,7 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(volume: Arc<Volume>, reserve_percent: u8, settings: CleanSettings) -> Self {
-        let metadata_copies = volume.superblock().metadata_copies();
         Self {
-            metadata_copies,
             reserve_percent,
             settings: Mutex::new(settings),
             ledger: Arc::default(),
@@ -51,14 +48,9 @@ impl Accounts {
         }
     }
 
-    /// How often nodes of the map and checkpoints are kept.
-    pub(crate) const fn metadata_copies(&self) -> u8 {
-        self.metadata_copies
-    }
-
     /// What nodes of so many bytes take in all copies.
     pub(super) fn in_all_copies(&self, nodes_bytes: u64) -> u64 {
-        nodes_bytes.saturating_mul(self.metadata_copies.into())
+        nodes_bytes.saturating_mul(self.volume.metadata_copies().into())
     }
 
     /// What the checkpoint under way says about the map stream.
@@ -235,7 +227,7 @@ impl Accounts {
         let nodes_bytes = self.in_all_copies(dirty_bytes + dirty_bytes / 2);
         nodes_bytes.div_ceil(self.volume.layout().segment_size_bytes()) as u32
             + 3
-            + u32::from(self.metadata_copies)
+            + u32::from(self.volume.metadata_copies())
     }
 
     /// The clean segments that no mirror takes: those that a checkpoint without mirrors needs. So a
@@ -262,7 +254,7 @@ impl Accounts {
         let here = self.map_stream.room_bytes() / 4 * 3;
         let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
         let segments = rest.div_ceil(self.volume.layout().segment_size_bytes()) as u32;
-        segments * u32::from(self.metadata_copies)
+        segments * u32::from(self.volume.metadata_copies())
     }
 
     /// Whether the checkpoint under way and the next one find the segments that they take for the
@@ -312,7 +304,7 @@ impl Accounts {
         let segments = self.volume.layout().log_segments().count() as u64 - retired;
         let reserve =
             u64::from(self.reserve_for(self.volume.most_dirty_bytes()) + self.reclaim_reserve());
-        let filled = u64::from(self.metadata_copies);
+        let filled = u64::from(self.volume.metadata_copies());
         segments.saturating_sub(reserve + filled) * self.fillable_bytes()
     }
 
