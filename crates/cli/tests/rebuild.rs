@@ -174,7 +174,8 @@ fn a_full_volume_is_rebuilt_in_a_longer_copy_or_in_memory() {
     assert!(tried.code == Some(4) && tried.out.contains("without -n: too few"), "{tried:?}");
     let copy = scratch.text("copy.img");
     for (options, lacks_room) in [(&[][..], true), (&["--to", &copy], false)] {
-        let tried = scratch.dendro(["rebuild", "-n", "--json"].iter().chain(options).chain(&[&*image]));
+        let tried =
+            scratch.dendro(["rebuild", "-n", "--json"].iter().chain(options).chain(&[&*image]));
         let tried: serde_json::Value = serde_json::from_str(&tried.out).unwrap();
         assert_eq!(tried["lacks_room"].as_bool(), Some(lacks_room), "{tried}");
         assert_eq!(tried["grown_bytes"].as_u64() > Some(0), !lacks_room, "{tried}");

@@ -148,9 +148,7 @@ impl<D: Device + ?Sized> Device for OverlayDevice<D> {
         range::check_blocks(self.len_bytes(), offset, bytes.len() as u64)?;
         let mut written = self.written.write();
         for (at, block) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks(BLOCK_SIZE)) {
-            written
-                .write(at, block)
-                .map_err(|error| temporary("temporary write", at, &error))?;
+            written.write(at, block).map_err(|error| temporary("temporary write", at, &error))?;
         }
         Ok(())
     }
@@ -216,11 +214,12 @@ mod tests {
     fn what_does_not_fit_in_memory_is_kept_all_the_same() {
         let len_bytes = 64 * BLOCK_SIZE as u64;
         let of = || OverlayDevice::new(Arc::new(MemoryDevice::new(len_bytes)));
-        let (all, some, none) = (of(), of().with_memory(7 * BLOCK_SIZE as u64 + 5), of().with_memory(0));
+        let (all, some, none) =
+            (of(), of().with_memory(7 * BLOCK_SIZE as u64 + 5), of().with_memory(0));
         let mut rng = dendro_base::Rng::new(1);
         for _ in 0..300 {
             let count = 1 + rng.below(9);
-            let offset = rng.below(64 - count) * BLOCK_SIZE as u64;
+            let offset = rng.below(65 - count) * BLOCK_SIZE as u64;
             let mut bytes = vec![0; count as usize * BLOCK_SIZE];
             rng.fill(&mut bytes);
             [&all, &some, &none].map(|device| device.write_at(offset, &bytes).unwrap());

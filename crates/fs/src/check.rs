@@ -11,12 +11,13 @@
 //! One reading of the lists does the first two; the others follow from what is kept of each file
 //! ([`facts`]) in a [`table`], which needs no more memory than it is given ([`spill`]). [`checker`]
 //! goes from version to version, and reads of each further one only the lists in which it may
-//! differ from the one before: versions share what they share on the disk. [`book`] keeps each
-//! finding once, with the versions that have it.
+//! differ from the one before ([`changes`]): versions share what they share on the disk. [`book`]
+//! keeps each finding once, with the versions that have it.
 //!
 //! It uses only the disk's interface. Nothing may change during the check.
 
 mod book;
+mod changes;
 mod checker;
 mod facts;
 mod finding;
@@ -36,12 +37,10 @@ pub use book::{Found, MAX_VERSIONS_OF_A_FINDING};
 pub use finding::{Finding, FindingCode, Mending, NamedEntry, Severity};
 pub use options::{CheckOptions, Counts, Progress};
 
+use self::changes::Changes;
 use self::checker::Checker;
 pub(crate) use self::table::Table;
 use crate::error::Result;
-
-/// How many lists in which versions differ are asked for at a time.
-const CHANGED_BATCH_LEN: usize = 1024;
 
 /// The result of a check.
 #[derive(Clone, Debug)]
@@ -69,10 +68,9 @@ pub fn check(
     progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Checked> {
     let mut checker = Checker::new(disk, options, progress);
-    for &view in views {
-        checker.check(view, |last, from| {
-            Ok(disk.changed_lists(last, view, from, CHANGED_BATCH_LEN)?)
-        })?;
+    let mut changes = Changes::new(disk, views, options.memory_for_changes());
+    for (index, &view) in views.iter().enumerate() {
+        checker.check(view, |from| changes.of(index, from))?;
     }
     Ok(finish(checker))
 }
@@ -92,7 +90,7 @@ pub(crate) fn verify_with(
 ) -> Result<Vec<Finding>> {
     let mut ignore = |_: &Progress| ControlFlow::Continue(());
     let mut checker = Checker::new(disk, options, &mut ignore);
-    checker.check(view, |_, _| Ok(Vec::new()))?;
+    checker.check(view, |_| Ok(Vec::new()))?;
     Ok(finish(checker).found.into_iter().map(|found| found.finding).collect())
 }
 

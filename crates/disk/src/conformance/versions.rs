@@ -195,6 +195,7 @@ fn random_work(
                 panic!("seed {seed}, step {step}: {difference} (disk left, model right)");
             }
             changed_lists_hold_all_that_differ(&rig, &mut rng);
+            changes_along_views_are_those_of_pairs(&rig, &mut rng);
         }
     }
     loop {
@@ -284,6 +285,28 @@ fn changes_of_a_list_hold_all_that_differs(rig: &Rig<'_>, a: View, b: View, list
     for page in rig.model.changed_pages(a, b, list, 0).expect("two views") {
         assert!(found.contains(&page), "page {page} of {list}: {a}, {b}; {found:?} were told");
     }
+}
+
+/// Changes along a series of views are those of each pair, or those of the first pairs.
+fn changes_along_views_are_those_of_pairs(rig: &Rig<'_>, rng: &mut Rng) {
+    let mut views: Vec<_> = rig.model.table().views().collect();
+    if rng.chance(30) {
+        let any = |_| views[rng.below(views.len() as u64) as usize];
+        views = (0..12).map(any).collect();
+    }
+    let of_pair = |(index, pair): (usize, &[View])| {
+        let lists = rig.disk.changed_lists(pair[0], pair[1], Lid(0), usize::MAX);
+        let lists = lists.expect("two views");
+        lists.into_iter().map(move |list| (index, list)).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = (1..).zip(views.windows(2)).flat_map(of_pair).collect();
+    let found = rig.disk.changes_along(&views, usize::MAX).expect("views");
+    assert_eq!(found, (all.clone(), views.len()));
+    let max = rng.below(all.len() as u64 + 2) as usize;
+    let (first, end) = rig.disk.changes_along(&views, max).expect("views");
+    assert!(first.len() <= max && (1..=views.len()).contains(&end), "{} of {max}", first.len());
+    let expected: Vec<_> = all.into_iter().filter(|(index, _)| *index < end).collect();
+    assert_eq!(first, expected);
 }
 
 /// A few branches, and snapshots that come and go.

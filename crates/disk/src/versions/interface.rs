@@ -135,4 +135,24 @@ pub trait Versions: LogicalDisk {
     /// # Errors
     /// As [`Self::changed_lists`].
     fn changed_pages(&self, a: View, b: View, list: Lid, from: u64) -> Result<Option<Range<u64>>>;
+
+    /// The lists in which each of `views` may differ from the one before it: pairs of the view's
+    /// index and a list, in their order. There are `max` at most, which are all that there are
+    /// below the returned index; that is 1 if those of the first two views are more.
+    ///
+    /// # Errors
+    /// As [`Self::changed_lists`].
+    fn changes_along(&self, views: &[View], max: usize) -> Result<(Vec<(usize, Lid)>, usize)> {
+        let mut all = Vec::new();
+        for (index, pair) in (1..).zip(views.windows(2)) {
+            let left = max - all.len();
+            let most = left.saturating_add(1);
+            let lists = self.changed_lists(pair[0], pair[1], Lid(0), most)?;
+            if lists.len() > left {
+                return Ok((all, index));
+            }
+            all.extend(lists.into_iter().map(|list| (index, list)));
+        }
+        Ok((all, views.len()))
+    }
 }

@@ -72,7 +72,7 @@ impl<'c> Checker<'c> {
     pub(super) fn check(
         &mut self,
         view: View,
-        changed: impl FnMut(View, Lid) -> Result<Vec<Lid>>,
+        changed: impl FnMut(Lid) -> Result<Vec<Lid>>,
     ) -> Result<()> {
         self.counts.version_count += 1;
         let hasher = match Volume::read(self.disk, view, false) {
@@ -235,12 +235,12 @@ impl<'c> Checker<'c> {
         &mut self,
         last: View,
         reader: Reader<'_>,
-        mut changed: impl FnMut(View, Lid) -> Result<Vec<Lid>>,
+        mut changed: impl FnMut(Lid) -> Result<Vec<Lid>>,
     ) -> Result<()> {
         let before = Reader { view: last, ..reader };
         let mut from = Lid(0);
         loop {
-            let lists = changed(last, from)?;
+            let lists = changed(from)?;
             for &list in &lists {
                 if list == ORPHAN_LIST {
                     self.read_orphans(&reader)?;
@@ -463,7 +463,8 @@ impl<'c> Checker<'c> {
 }
 
 fn new_table(options: CheckOptions) -> Table {
-    Table::new(options.memory_bytes - options.memory_bytes / PART_FOR_ENTRIES)
+    let others_bytes = options.memory_bytes / PART_FOR_ENTRIES + options.memory_for_changes();
+    Table::new(options.memory_bytes - others_bytes)
 }
 
 /// Whether the list is that of a file.

@@ -5,6 +5,9 @@ use dendro_disk::View;
 /// The memory for what is kept about files, unless the caller says it: enough for a million.
 const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
 
+/// The part of the memory that the changes from version to version take.
+const PART_FOR_CHANGES: u64 = 8;
+
 /// What a check looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
@@ -32,6 +35,11 @@ impl CheckOptions {
     #[must_use]
     pub const fn with_memory(self, memory_bytes: u64) -> Self {
         Self { memory_bytes, ..self }
+    }
+
+    /// The memory for the changes from version to version.
+    pub(super) const fn memory_for_changes(&self) -> u64 {
+        self.memory_bytes / PART_FOR_CHANGES
     }
 
     #[cfg(test)]

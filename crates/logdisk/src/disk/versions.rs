@@ -5,7 +5,7 @@ use std::ops::Range;
 use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
 
 use super::LogDisk;
-use crate::snapshots::{compare, usage};
+use crate::snapshots::{changes, compare, usage};
 
 impl Versions for LogDisk {
     fn versions(&self) -> VersionTable {
@@ -69,5 +69,9 @@ impl Versions for LogDisk {
 
     fn changed_pages(&self, a: View, b: View, list: Lid, from: u64) -> Result<Option<Range<u64>>> {
         compare::changed_pages(&self.volume, (a, b), list, from)
+    }
+
+    fn changes_along(&self, views: &[View], max: usize) -> Result<(Vec<(usize, Lid)>, usize)> {
+        changes::changes_along(&self.volume, views, max)
     }
 }

@@ -170,6 +170,32 @@ impl<'a> Ancestry<'a> {
         key.epoch <= 1 && self.tree.parent(key.branch).is_none()
     }
 
+    /// Calls `tell` with what only this one or only `other` sees: a branch, and the epochs of it
+    /// from after the first one up to the second.
+    pub(crate) fn differences(&self, other: &Self, tell: &mut dyn FnMut(u32, u64, u64)) {
+        let (mut a, mut b) = (Some(self.nearest), Some(other.nearest));
+        loop {
+            // Of two branches the one with the higher number is no ancestor of the other.
+            let (alone, rest) = match (a, b) {
+                (Some(of_a), Some(of_b)) if of_a.branch == of_b.branch => {
+                    let (of_a, of_b) = (of_a.last_epoch, of_b.last_epoch);
+                    if of_a != of_b {
+                        tell(a.map_or(0, |span| span.branch), of_a.min(of_b), of_a.max(of_b));
+                    }
+                    return;
+                }
+                (Some(of_a), Some(of_b)) if of_a.branch < of_b.branch => (of_b, &mut b),
+                (Some(of_a), _) => (of_a, &mut a),
+                (None, Some(of_b)) => (of_b, &mut b),
+                (None, None) => return,
+            };
+            let parent = self.tree.parent(alone.branch);
+            *rest = parent;
+            // What was written in a branch is newer than the epoch that the branch was made from.
+            tell(alone.branch, parent.map_or(0, |parent| parent.last_epoch), alone.last_epoch);
+        }
+    }
+
     /// The last epoch that it has in common with `other`: what was written up to then is seen from
     /// both or from neither.
     pub(crate) fn parts_after(&self, other: &Self) -> u64 {
@@ -268,6 +294,33 @@ mod tests {
                 });
                 let (of_a, of_b) = (tree.ancestry(a, u64::MAX), tree.ancestry(b, u64::MAX));
                 assert_eq!(Some(of_a.parts_after(&of_b)), met, "seed {seed}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn differences_are_what_one_of_two_ancestries_sees() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let (tree, parents) = random(&mut rng, 60, 1 + seed % 6 * 4);
+            for _ in 0..200 {
+                let mut any = || tree.ancestry(rng.below(60) as u32, rng.below(250));
+                let (a, b) = (any(), any());
+                let mut told = Vec::new();
+                a.differences(&b, &mut |branch, above, upto| told.push((branch, above, upto)));
+                for branch in 0..60 {
+                    // Older ones there are not.
+                    let first = parents[branch as usize].map_or(0, |(_, epoch)| epoch) + 1;
+                    for epoch in first..250 {
+                        let key = key(branch, epoch);
+                        let is_over = |&(of, above, upto): &(u32, u64, u64)| {
+                            of == branch && above < epoch && epoch <= upto
+                        };
+                        let count = told.iter().filter(|step| is_over(step)).count();
+                        let differs = a.sees(&key) != b.sees(&key);
+                        assert_eq!(count, usize::from(differs), "seed {seed}: {key}");
+                    }
+                }
             }
         }
     }
