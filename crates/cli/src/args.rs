@@ -187,10 +187,10 @@ pub(crate) struct MkfsArgs {
     #[arg(long)]
     pub(crate) allocate: bool,
     /// Keep the map of files and its checkpoints once or twice, far apart: with 2
-    /// no bad sector of theirs loses anything
-    #[arg(long, value_name = "COPIES", default_value = "1",
-          value_parser = clap::value_parser!(u8).range(1..=2))]
-    pub(crate) metadata_copies: u8,
+    /// no bad sector of theirs loses anything [default: 2 on block devices from 1G
+    /// on, else 1]
+    #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) metadata_copies: Option<u8>,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -112,6 +112,24 @@ fn file_1_knows_a_volume_by_its_magic_entry() {
 }
 
 #[test]
+fn a_large_disk_gets_its_map_twice_and_others_do_not() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for (len_bytes, options, copies) in [
+        (1_u64 << 30, &[][..], 2),
+        (1 << 30, &["--metadata-copies", "1"], 1),
+        ((1 << 30) - (1 << 20), &[], 1),
+    ] {
+        fs::File::create(scratch.path("image")).unwrap().set_len(len_bytes).unwrap();
+        let disk = Loop::new(&scratch.text("image"));
+        scratch.dendro(["mkfs", "--force"].iter().chain(options).chain(&[&*disk.0])).succeeds();
+        assert_eq!(scratch.info(&disk.0)["metadata_copies"], copies, "{len_bytes}, {options:?}");
+    }
+}
+
+#[test]
 fn a_volume_is_mounted_by_its_uuid_and_by_its_label() {
     if skips_mounts() || !is_root() {
         return;

@@ -149,6 +149,7 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
         let _ = device.discard(0, device.len_bytes());
     }
     clear_end(&device)?;
+    let metadata_copies = args.metadata_copies.unwrap_or_else(|| default_metadata_copies(&device));
     format::format(
         target,
         device,
@@ -157,9 +158,17 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
             uuid: args.uuid,
             segment_size_bytes: args.segment_size,
             is_allocated: args.allocate,
-            metadata_copies: args.metadata_copies,
+            metadata_copies,
         },
     )
+}
+
+/// A disk gets bad sectors one by one, and what the second copy takes and costs does not count on a
+/// large one. Who holds an image file cares for its sectors.
+fn default_metadata_copies(device: &FileDevice) -> u8 {
+    const LARGE_BYTES: u64 = 1 << 30;
+    let is_disk = device.kind() == FileKind::BlockDevice;
+    if is_disk && device.len_bytes() >= LARGE_BYTES { 2 } else { 1 }
 }
 
 /// Allocates the whole image in the file system that holds it.

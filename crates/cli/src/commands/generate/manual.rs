@@ -135,8 +135,8 @@ const PAGES: &[(&str, Page)] = &[
                 ("In a file that is made for it:", "dendro mkfs --size 10G -L home home.img"),
                 ("With all its room taken at once:", "dendro mkfs --allocate --size 10G home.img"),
                 (
-                    "On a disk that may get bad sectors, with the map of files kept twice:",
-                    "dendro mkfs --metadata-copies 2 /dev/vdb",
+                    "On a disk, with the map of files kept once, since a RAID below it keeps all twice:",
+                    "dendro mkfs --metadata-copies 1 /dev/md0",
                 ),
                 ("On a block device, as mkfs(8) calls it:", "mkfs -t dendro -L home /dev/vdb"),
                 ("Again, with what is there destroyed:", "mkfs.dendro -f /dev/vdb"),
