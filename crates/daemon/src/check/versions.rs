@@ -9,14 +9,16 @@ use dendro_logdisk::{LogDisk, OpenOptions};
 
 use crate::volume::memory::default_cache_bytes;
 
-/// The least memory for the map's nodes with which the engine works well.
-const MIN_CACHE_BYTES: u64 = 1 << 20;
+/// The least memory for the map's nodes with which the engine works well, and the most with which a
+/// check gets faster: one version is read in one walk, and of the others only what differs.
+const CACHE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=128 << 20;
 
 pub(super) fn open_disk(
     device: &Arc<dyn Device>,
     memory_bytes: u64,
 ) -> Result<LogDisk, dendro_disk::Error> {
-    let cache_size_bytes = memory_bytes.min(default_cache_bytes()).max(MIN_CACHE_BYTES);
+    let (least, most) = CACHE_BYTES.into_inner();
+    let cache_size_bytes = memory_bytes.min(default_cache_bytes()).clamp(least, most);
     let options = OpenOptions { cache_size_bytes, ..OpenOptions::default() };
     let below = Retrying::new(Arc::clone(device));
     let reading_ahead: Arc<dyn Device> =
