@@ -8,8 +8,8 @@ After that, in the head, in each snapshot and in each clone, every file must hav
 had, or give an error, or be gone, or have zeros where it lost pages, or be made anew if its i-node was
 lost, or have older data because its part of the map and of the log were lost. Each file of the last
 five kinds must have lain in a destroyed sector, with its data, its i-node, or a name on the way to it; and
-what the two commands said must name it. Where a directory lost a name that nothing else has, they must
-name the directory.
+what the two commands said must name it, or a directory on the way to it that is lost. Where a directory
+lost a name that nothing else has, they must name the directory.
 
 With `--sample`, that part of the files is read in each version, and in the others what the head has not;
 of the rest only names and i-nodes are looked at there.
@@ -150,7 +150,7 @@ def has_zero_page(path):
 
 def look(root, known, is_read):
     """How many of `known` are below `root` as they were; what has wrong data; what is lost and how;
-    of what has no name which directory had it. Only those that `is_read` says are read."""
+    of what is not found the first part of its path that is missing. Only those that `is_read` says are read."""
     wrong, lost, nameless, whole = [], {}, {}, 0
     for path, expected in known.items():
         try:
@@ -188,12 +188,21 @@ def is_directory_called(path, said):
     return re.search(older + "|" + names, said, re.MULTILINE) is not None
 
 
+def is_missing_called(path, said):
+    """Whether the reports name this path, which is missing: that of a lost directory stands for all
+    below it. Or they say that the directory that had it may have lost names."""
+    plain = re.escape("/" + path)
+    entry = r"an entry names a file that is not there: .*; that is in (.* and )?([:@][^/,]*)?" + plain + r"($| )"
+    return (re.search(entry, said, re.MULTILINE) is not None or is_directory_called(path, said)
+            or is_directory_called(os.path.dirname(path), said))
+
+
 def without_name(root, path):
-    """The directory that no longer has the next name of the path."""
+    """The first directory on the path, or the file, that has no name any more."""
     parts = path.split("/")
     for count in range(1, len(parts) + 1):
         if not os.path.lexists(root / "/".join(parts[:count])):
-            return "/".join(parts[:count - 1])
+            return "/".join(parts[:count])
     return None
 
 
@@ -276,8 +285,8 @@ def run(arguments):
             lost.update((path, "older data") for path in wrong if is_called_older(path, said))
             failures += ["%s%s has other data" % (version, path) for path in wrong if path not in lost]
             totals["lost"] += len(lost)
-            called = {directory: is_directory_called(directory, said)
-                      for directory in set(nameless.values()) - {None}}
+            called = {missing: is_missing_called(missing, said)
+                      for missing in set(nameless.values()) - {None}}
             for path, why in lost.items():
                 if not places.is_path_hit(version, path, known[path]):
                     failures.append("%s%s is lost (%s) without a destroyed sector" % (version, path, why))
