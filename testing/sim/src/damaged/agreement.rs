@@ -1,7 +1,7 @@
 //! Whether what can be read of a disk is that of one moment.
 
 use dendro_disk::model::{ModelList, ModelState, ModelVersions};
-use dendro_disk::{Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, Versions, View};
+use dendro_disk::{Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, VersionTable, Versions, View};
 use dendro_logdisk::LogDisk;
 
 use crate::system::Outcome;
@@ -15,17 +15,15 @@ pub(super) fn find_moment(
     disk: &LogDisk,
     states: &mut dyn Iterator<Item = &ModelVersions>,
 ) -> Outcome<()> {
+    let table = disk.versions();
     let whole = ModelVersions::read_from(disk).ok();
     let mut closest = String::from("there is no state with these versions");
     let mut agreed = 0;
-    for state in states {
+    for state in states.filter(|state| are_same(&table, state.table())) {
         if let Some(whole) = &whole {
-            if whole == state {
+            if table.views().all(|view| whole.state(view) == state.state(view)) {
                 return Ok(());
             }
-            continue;
-        }
-        if disk.versions() != *state.table() {
             continue;
         }
         match disagreement(disk, state) {
@@ -38,6 +36,13 @@ pub(super) fn find_moment(
         Some(_) => Err("it was read without an error, and never was so".into()),
         None => Err(format!("what can be read is of no moment; of the closest, {closest}")),
     }
+}
+
+/// Whether two tables have the same versions. A disk may end epochs of its own accord, which does
+/// not count where there is one version.
+fn are_same(table: &VersionTable, other: &VersionTable) -> bool {
+    let has_one = |of: &VersionTable| of.views().count() == 1;
+    table == other || has_one(table) && has_one(other)
 }
 
 /// How many lists agree before the first that does not, and what it is; `None` if all agree.
