@@ -189,12 +189,26 @@ def is_directory_called(path, said):
 
 
 def is_missing_called(path, said):
-    """Whether the reports name this path, which is missing: that of a lost directory stands for all
-    below it. Or they say that the directory that had it may have lost names."""
-    plain = re.escape("/" + path)
-    entry = r"an entry names a file that is not there: .*; that is in (.* and )?([:@][^/,]*)?" + plain + r"($| )"
-    return (re.search(entry, said, re.MULTILINE) is not None or is_directory_called(path, said)
-            or is_directory_called(os.path.dirname(path), said))
+    """Whether the reports name this path, which is missing, or say that the directory that had it may
+    have lost names."""
+    return is_directory_called(path, said) or is_directory_called(os.path.dirname(path), said)
+
+
+def lost_paths(said):
+    """The paths of files and directories of which the reports say that they, or their i-nodes, are
+    lost, without versions. That of a directory stands for all below it."""
+    lost = r"(?:a file's i-node is missing or malformed|an entry names a file that is not there): .*; that is in (.*)"
+    found = set()
+    for places in re.findall(lost, said):
+        for place in re.sub(r" \(.*", "", places).split(" and "):
+            found.add(re.sub(r"^[:@][^/]*", "", place).strip("/"))
+    return found - {""}
+
+
+def is_below(path, lost):
+    """Whether the path, or that of a directory on the way to it, is one of `lost`."""
+    parts = path.split("/")
+    return any("/".join(parts[:count]) in lost for count in range(1, len(parts) + 1))
 
 
 def without_name(root, path):
@@ -258,6 +272,7 @@ def run(arguments):
         if arguments.report:
             pathlib.Path(arguments.report).write_text(said)
         remade = "\n".join(line for line in said.splitlines() if "error 202" in line)
+        called_lost = lost_paths(said)
         places = Places(intact, sectors)
         totals = collections.Counter()
 
@@ -292,7 +307,7 @@ def run(arguments):
                     failures.append("%s%s is lost (%s) without a destroyed sector" % (version, path, why))
                 # A report calls a file of several versions by its name in one of them.
                 is_named = os.path.basename(path).split(".renamed")[0] in said
-                if not is_named and not called.get(nameless.get(path)):
+                if not is_named and not called.get(nameless.get(path)) and not is_below(path, called_lost):
                     totals["not named"] += 1
                     failures.append("%s%s is lost (%s), and no report names it" % (version, path, why))
     print("%d sectors destroyed; of files in %d versions %d are whole, %d lost; rebuild %.1f s, check %.1f s" % (

@@ -28,8 +28,8 @@ pub use versions::ModelVersions;
 
 use crate::{
     Aru, Branch, CommitSeq, Error, GROUP_PAGES, Ledger, Lid, ListHints, LogicalDisk,
-    MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Snapshot, Space,
-    VersionTable, VersionUsage, Versions, View,
+    MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Snapshot,
+    Space, VersionTable, VersionUsage, Versions, View,
 };
 
 /// Why a disk that was shut down is read-only.
