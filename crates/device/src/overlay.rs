@@ -222,7 +222,9 @@ mod tests {
             let offset = rng.below(65 - count) * BLOCK_SIZE as u64;
             let mut bytes = vec![0; count as usize * BLOCK_SIZE];
             rng.fill(&mut bytes);
-            [&all, &some, &none].map(|device| device.write_at(offset, &bytes).unwrap());
+            for device in [&all, &some, &none] {
+                device.write_at(offset, &bytes).unwrap();
+            }
             let from = rng.below(len_bytes);
             let mut read = vec![0; rng.below(len_bytes - from) as usize];
             all.read_at(from, &mut read).unwrap();
