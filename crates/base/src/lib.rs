@@ -6,7 +6,7 @@
 //! - [`priority`]: the CPU priority of threads that work in the background.
 //! - [`sync`]: the locks. They are imported from here, so that a model checker can take their
 //!   place.
-//! - [`uuid`]: the identity of a volume.
+//! - [`uuid`]: the identity of a volume, and of a version.
 //!
 //! There is no I/O here and no knowledge of any other layer.
 
@@ -21,4 +21,4 @@ pub mod uuid;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use rng::Rng;
-pub use uuid::Uuid;
+pub use uuid::{Origin, Uuid};

@@ -1,4 +1,4 @@
-//! The identity of a volume.
+//! The identity of a volume, and of a version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +24,22 @@ impl fmt::Display for Uuid {
 impl fmt::Debug for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a version was made: the volume, and the version's epoch there. It stays the same when the
+/// version is sent to another volume, and from there to a third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Origin {
+    /// The volume.
+    pub volume: Uuid,
+    /// The epoch of the version on that volume; at least 1.
+    pub epoch: u64,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {} of {}", self.epoch, self.volume)
     }
 }
 

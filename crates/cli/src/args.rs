@@ -25,7 +25,7 @@ use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use self::resize::ResizeArgs;
 use self::scrub::ScrubArgs;
-use self::streams::{SendArgs, StreamArgs};
+use self::streams::{ReceiveArgs, SendArgs, StreamArgs};
 use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
     UndeleteArgs, UsageArgs,
@@ -103,6 +103,8 @@ pub(crate) enum Command {
     Usage(UsageArgs),
     /// Write a snapshot, or what changed since another, as a stream
     Send(SendArgs),
+    /// Make a snapshot of what a stream has, or nothing
+    Receive(ReceiveArgs),
     /// Look into a stream that was kept in a file
     Stream(StreamArgs),
     /// Make a working tree that goes on from another, and mount it

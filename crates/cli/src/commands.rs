@@ -7,7 +7,7 @@
 //! - [`files`]: `ls`, `cat` and `cp`, which read volumes that are not mounted.
 //! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on
 //!   from another one. [`try_command`]: `dendro try`.
-//! - [`streams`]: `send` and `stream`.
+//! - [`streams`]: `send`, `receive` and `stream`.
 //! - [`udev`], [`generate`]: for other programs, and for man pages and completions.
 
 pub(crate) mod check;

@@ -84,6 +84,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Undelete(args) => versions::undelete(args),
         Command::Usage(args) => versions::usage_of(args),
         Command::Send(args) => streams::send(args, quiet),
+        Command::Receive(args) => streams::receive(args, quiet),
         Command::Stream(args) => streams::stream(&args.verb),
         Command::Fork(args) => fork::fork(args, quiet),
         Command::Forks(args) => fork::forks(args),

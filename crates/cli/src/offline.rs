@@ -1,6 +1,6 @@
 //! Unmounted volumes, which the command opens itself.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::resizing::{ResizeRequest, Resized};
 use dendro_control::scrub::ScrubInfo;
-use dendro_control::streams::{SendRequest, StreamInfo};
+use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
-use dendro_daemon::{Failure, cleaning, damage, resizing, scrub, sending};
+use dendro_daemon::{Failure, cleaning, damage, resizing, scrub, streams};
 use dendro_device::{Direct, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
@@ -91,8 +91,36 @@ pub(crate) fn send(
         show(written_bytes);
         ControlFlow::Continue(())
     };
-    sending::send(&disk, here, request, out, &mut go_on)
+    streams::send(&disk, here, request, out, &mut go_on)
         .map_err(|why| Failure::new(format_args!("{}: {why}", source.display())))
+}
+
+/// Receives a version into an unmounted volume from `input`. `show` is called with the number of
+/// bytes that were read.
+pub(crate) fn receive(
+    source: &Path,
+    request: &ReceiveRequest,
+    input: impl Read,
+    mut show: impl FnMut(u64),
+) -> Result<ReceivedInfo, Failure> {
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let disk = open_disk(source, &Arc::new(device), as_mounted())?;
+    let mut go_on = |read_bytes| {
+        show(read_bytes);
+        // A daemon does this at the same time. If it fails, so does what comes next.
+        let _ = disk.background_step();
+        ControlFlow::Continue(())
+    };
+    let received = streams::receive(&disk, request, input, &mut go_on);
+    let shut_down = disk.shut_down();
+    let info = received.map_err(|why| fail(&why))?;
+    shut_down.map_err(|error| fail(&error))?;
+    Ok(info)
 }
 
 /// Carries out a request about the versions of an unmounted volume.

@@ -349,12 +349,15 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "snapshot list", &[mount]);
     printed.run(scratch, "usage", &[mount]);
     printed.run(scratch, "log", &[mount]);
+    let other = scratch.text("other");
+    scratch.dendro(["mkfs", "-q", "--size", "64M", &other]).succeeds();
     let (full, changes) = (scratch.text("full"), scratch.text("changes"));
     printed.run(scratch, "send", &["-o", &full, &at("@first")]);
     printed.run(scratch, "send", &["--from", "@first", "-o", &changes, &at("@without")]);
     for stream in [full, changes] {
         printed.run(scratch, "stream verify", &[&stream]);
         printed.run(scratch, "stream list", &[&stream]);
+        printed.run(scratch, "receive", &[&other, &stream]);
     }
     printed.run(scratch, "branch delete", &["-n", &at(":work")]);
     printed.run(scratch, "snapshot delete", &["-n", &at("@first"), ":work"]);

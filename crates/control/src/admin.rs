@@ -12,7 +12,7 @@ use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
 use crate::messages::resizing::{ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
-use crate::messages::streams::{SendRequest, StreamInfo};
+use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use crate::messages::versions::{VersionsReply, VersionsRequest};
 use crate::messages::{
     AdminError, Facts, MountNamed, MountReply, MountRequest, Outcome, Pong, Request, SetRequest,
@@ -124,6 +124,18 @@ pub trait Admin: Cleaning {
     /// Why it was not done; the volume is as before.
     fn resize(&self, _request: ResizeRequest) -> Result<Resized, AdminError> {
         Err(AdminError("nothing is resized here".into()))
+    }
+
+    /// Receives the version of the stream that comes from the socket `from`.
+    ///
+    /// # Errors
+    /// Why it was not done; then nothing has changed.
+    fn receive(
+        &self,
+        _request: &ReceiveRequest,
+        _from: Option<OwnedFd>,
+    ) -> Result<ReceivedInfo, AdminError> {
+        Err(AdminError("nothing is received here".into()))
     }
 
     /// Serves one more view, whose requests arrive by the descriptor `device`.

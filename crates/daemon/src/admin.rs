@@ -4,7 +4,7 @@
 //!   [`service`] carries out, and [`handover`], which replaces a mounted head by another.
 //! - [`mounting`]: mounts that commands have made. [`user_mounts`]: mounts that the daemon makes
 //!   for other users. [`other_users`]: requests of these.
-//! - [`sending`]: send streams. [`options`]: changes of options. [`damage`]: damage found in use.
+//! - [`streams`]: send streams. [`options`]: changes of options. [`damage`]: damage found in use.
 //!   [`refusal`]: refusals of requests.
 
 mod answers;
@@ -14,8 +14,8 @@ mod mounting;
 mod options;
 mod other_users;
 mod refusal;
-mod sending;
 mod service;
+mod streams;
 mod user_mounts;
 mod versions;
 
@@ -31,7 +31,7 @@ use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::resizing::{ResizeRequest, Resized};
 use dendro_control::scrub::{ScrubInfo, ScrubRequest};
-use dendro_control::streams::{SendRequest, StreamInfo};
+use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Caller, Cleaning, Facts, MountNamed, MountReply, MountRequest, Outcome,
@@ -140,6 +140,14 @@ impl Admin for Daemon<'_> {
     fn resize(&self, request: ResizeRequest) -> Result<Resized, AdminError> {
         let (disk, device) = self.volume.parts();
         resizing::resize(&disk, &device, request).map_err(AdminError)
+    }
+
+    fn receive(
+        &self,
+        request: &ReceiveRequest,
+        from: Option<OwnedFd>,
+    ) -> Result<ReceivedInfo, AdminError> {
+        self.receive_stream(request, from)
     }
 
     fn set(

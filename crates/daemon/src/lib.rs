@@ -11,7 +11,7 @@
 //! - `serving`: mounts from their beginning to their end. `background`: what is done without being
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
-//!   [`sending`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
+//!   [`streams`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
 //!   volume is sound. [`resizing`]: how it becomes longer. [`logging`]: where messages go.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why
 //!   something was not done.
@@ -39,9 +39,9 @@ pub mod options;
 pub mod resizing;
 mod run;
 pub mod scrub;
-pub mod sending;
 mod serving;
 mod state;
+pub mod streams;
 pub mod text;
 mod threads;
 mod views;

@@ -47,8 +47,9 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) scrub: Scrubber,
     /// The checks of the volume.
     pub(crate) checks: Checks,
-    /// How many send streams are being written.
-    pub(crate) streams: AtomicU32,
+    /// How many send streams are being written, and applied.
+    pub(crate) sent_streams: AtomicU32,
+    pub(crate) received_streams: AtomicU32,
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     /// Whether it was logged that there is no room below the device.
@@ -75,7 +76,8 @@ impl<'volume> Daemon<'volume> {
             damage: DamageTable::of(volume),
             scrub: Scrubber::of(volume),
             checks: Checks::default(),
-            streams: AtomicU32::default(),
+            sent_streams: AtomicU32::default(),
+            received_streams: AtomicU32::default(),
             failure: Mutex::default(),
             is_host_full: AtomicBool::default(),
             logged_retired_count: AtomicU32::default(),

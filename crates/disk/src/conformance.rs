@@ -26,6 +26,7 @@ pub mod lists;
 pub mod moves;
 pub mod pages;
 pub mod random;
+pub mod receiving;
 pub mod records;
 mod rig;
 pub mod snapshots;
@@ -133,6 +134,10 @@ macro_rules! versions_conformance_cases {
             snapshots::lists_that_may_differ_are_told_and_others_are_not
             snapshots::records_and_pages_that_differ_are_told_and_others_are_not
             snapshots::a_disk_that_was_shut_down_changes_no_versions
+            receiving::a_version_is_received_with_numbers_that_are_in_use
+            receiving::a_version_is_received_on_top_of_its_base
+            receiving::what_is_not_complete_is_no_version
+            receiving::lists_of_one_number_go_their_own_ways
             branches::a_branch_from_a_head_goes_its_own_way
             branches::a_branch_from_a_snapshot_starts_there
             branches::branches_of_branches_do_not_see_each_other

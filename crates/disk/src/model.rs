@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dendro_base::sync::RwLock;
-use dendro_base::{Clock, ManualClock};
+use dendro_base::{Clock, ManualClock, Origin, Timestamp};
 
 pub use state::{ModelList, ModelState, apply};
 pub use versions::ModelVersions;
@@ -389,6 +389,21 @@ impl Versions for ModelDisk {
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
         let now = self.clock.now();
         self.inner.write().change(|versions| versions.roll_back(branch, to, now))
+    }
+
+    fn begin_receive(&self, base: Option<View>) -> Result<Branch> {
+        let now = self.clock.now();
+        self.inner.write().change(|versions| versions.begin_receive(base, now))
+    }
+
+    fn end_receive(
+        &self,
+        branch: u32,
+        name: Option<&str>,
+        origin: Origin,
+        time: Timestamp,
+    ) -> Result<Snapshot> {
+        self.inner.write().change(|versions| versions.end_receive(branch, name, origin, time))
     }
 
     fn version_usage(&self) -> Result<Vec<VersionUsage>> {

@@ -37,6 +37,10 @@ pub const INCOMPATIBLE_MIRRORS: u64 = 1 << 5;
 /// Feature flag: lists may have been made again before what their deleted namesakes had was
 /// removed ([`crate::removal::RemovalV2`]).
 pub const INCOMPATIBLE_REMADE_LISTS: u64 = 1 << 6;
+/// Feature flag: versions may have been received from other volumes
+/// ([`crate::versions::OriginV1`]), so that a list's number may be in use in several versions that
+/// do not descend from each other.
+pub const INCOMPATIBLE_RECEIVED: u64 = 1 << 7;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -44,7 +48,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_REUSE
     | INCOMPATIBLE_RETIRED
     | INCOMPATIBLE_MIRRORS
-    | INCOMPATIBLE_REMADE_LISTS;
+    | INCOMPATIBLE_REMADE_LISTS
+    | INCOMPATIBLE_RECEIVED;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

@@ -8,7 +8,7 @@
 
 use std::mem::size_of;
 
-use dendro_base::Timestamp;
+use dendro_base::{Origin, Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -26,7 +26,7 @@ const FIRST_SNAPSHOT_INDEX: u64 = 1 << 63;
 /// The longest name of a branch or snapshot, in bytes.
 pub const MAX_VERSION_NAME_LEN_BYTES: usize = 255;
 /// Bytes of the longest record of the table.
-pub const MAX_VERSION_RECORD_LEN_BYTES: usize = 32 + MAX_VERSION_NAME_LEN_BYTES;
+pub const MAX_VERSION_RECORD_LEN_BYTES: usize = 48 + MAX_VERSION_NAME_LEN_BYTES;
 
 /// The epochs that there can be.
 const EPOCHS: std::ops::Range<u64> = 1..FIRST_SNAPSHOT_INDEX;
@@ -35,6 +35,7 @@ const HAS_HEAD: u8 = 1 << 0;
 const HAS_PARENT: u8 = 1 << 1;
 const HAS_NAME: u8 = 1 << 2;
 const IS_HELD: u8 = 1 << 3;
+const HAS_ORIGIN: u8 = 1 << 4;
 
 /// The counters, version 1.
 ///
@@ -55,11 +56,11 @@ pub struct CountersV1 {
 
 const _: () = assert!(size_of::<CountersV1>() == 24);
 
-/// A branch or a snapshot, version 1. Its name follows.
+/// A branch or a snapshot, version 1. Its name follows, then its [`OriginV1`] if it has one.
 ///
 /// | offset | size | field      | meaning                                                       |
 /// |-------:|-----:|------------|---------------------------------------------------------------|
-/// |      0 |    1 | `flags`    | 1: has a head; 2: has a parent; 4: has a name; 8: is held     |
+/// |      0 |    1 | `flags`    | 1: has a head; 2: has a parent; 4: has a name; 8: is held; 16: was received |
 /// |      1 |    1 | `reserved` | zero                                                          |
 /// |      2 |    2 | `name_len` | bytes of the name                                             |
 /// |      4 |    4 | `branch`   | of a branch its parent, of a snapshot its branch              |
@@ -77,6 +78,21 @@ pub struct VersionEntryV1 {
 }
 
 const _: () = assert!(size_of::<VersionEntryV1>() == 24);
+
+/// Where a snapshot was made that was received from another volume, version 1.
+///
+/// | offset | size | field    | meaning                                                         |
+/// |-------:|-----:|----------|-----------------------------------------------------------------|
+/// |      0 |   16 | `volume` | the volume on which it was made                                 |
+/// |     16 |    8 | `epoch`  | its epoch there                                                 |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct OriginV1 {
+    volume: [u8; 16],
+    epoch: U64,
+}
+
+const _: () = assert!(size_of::<OriginV1>() == 24);
 
 /// The counters of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +135,8 @@ pub enum VersionRecord {
         is_held: bool,
         /// When it was made.
         time: Timestamp,
+        /// Where it was made, if it was received from another volume.
+        origin: Option<Origin>,
     },
 }
 
@@ -166,9 +184,16 @@ impl VersionRecord {
                 let (branch, epoch) = parent.unwrap_or((0, 0));
                 encode_version(flags, branch, epoch, *time, name.as_deref())
             }
-            Self::Snapshot { branch, epoch, name, is_held, time } => {
+            Self::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 let flags = if *is_held { IS_HELD } else { 0 };
-                encode_version(flags, *branch, *epoch, *time, name.as_deref())
+                let received = if origin.is_some() { HAS_ORIGIN } else { 0 };
+                let mut bytes =
+                    encode_version(flags | received, *branch, *epoch, *time, name.as_deref());
+                if let Some(Origin { volume, epoch }) = origin {
+                    let raw = OriginV1 { volume: volume.0, epoch: (*epoch).into() };
+                    bytes.extend_from_slice(raw.as_bytes());
+                }
+                bytes
             }
         }
     }
@@ -194,8 +219,17 @@ impl VersionRecord {
                 sweep_since: (since != u64::MAX).then_some(since),
             }));
         }
-        let (raw, name) =
+        let (raw, rest) =
             VersionEntryV1::ref_from_prefix(bytes).map_err(|_| WRONG("its length is wrong"))?;
+        let (name, origin) = match raw.flags & HAS_ORIGIN {
+            0 => (rest, None),
+            _ => {
+                let (name, origin) =
+                    OriginV1::ref_from_suffix(rest).map_err(|_| WRONG("its origin is missing"))?;
+                let (volume, epoch) = (Uuid(origin.volume), origin.epoch.get());
+                (name, Some(Origin { volume, epoch }))
+            }
+        };
         if name.len() != usize::from(raw.name_len.get()) || name.len() > MAX_VERSION_NAME_LEN_BYTES
         {
             return Err(WRONG("its name's length is wrong"));
@@ -209,12 +243,18 @@ impl VersionRecord {
                 return Err(WRONG("it is where another should be"));
             }
             let is_held = raw.flags & IS_HELD != 0;
-            return Ok(Self::Snapshot { branch, epoch, name, is_held, time });
+            if origin.is_some_and(|origin| !EPOCHS.contains(&origin.epoch)) {
+                return Err(WRONG("there is no such epoch"));
+            }
+            return Ok(Self::Snapshot { branch, epoch, name, is_held, time, origin });
         }
         let number = index
             .checked_sub(FIRST_BRANCH_INDEX)
             .and_then(|number| u32::try_from(number).ok())
             .ok_or(WRONG("it is where none should be"))?;
+        if origin.is_some() {
+            return Err(WRONG("a branch is not received"));
+        }
         if (raw.flags & HAS_HEAD != 0) != name.is_some() {
             return Err(WRONG("a branch has a name if it has a head"));
         }
@@ -272,8 +312,30 @@ mod tests {
             }),
             VersionRecord::Branch { branch: 0, name: Some("main".into()), parent: None, time },
             VersionRecord::Branch { branch: 9, name: None, parent: Some((8, 4)), time },
-            VersionRecord::Snapshot { branch: 9, epoch: 5, name, is_held: true, time },
-            VersionRecord::Snapshot { branch: 0, epoch: 6, name: None, is_held: false, time },
+            VersionRecord::Snapshot {
+                branch: 9,
+                epoch: 5,
+                name: name.clone(),
+                is_held: true,
+                time,
+                origin: None,
+            },
+            VersionRecord::Snapshot {
+                branch: 0,
+                epoch: 6,
+                name: None,
+                is_held: false,
+                time,
+                origin: Some(Origin { volume: Uuid(*b"0123456789abcdef"), epoch: 3 }),
+            },
+            VersionRecord::Snapshot {
+                branch: 4,
+                epoch: 9,
+                name,
+                is_held: true,
+                time,
+                origin: Some(Origin { volume: Uuid([0xff; 16]), epoch: 1 }),
+            },
         ]
     }
 

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     /// A list is made of whose number a deleted list has left much. The unit must begin an epoch,
     /// which tells the two apart.
     NeedsNewEpoch,
+    /// A list is received of whose number a removal is not finished. It must be finished first.
+    BeingRemoved(Lid),
     /// The step cannot be done.
     Error(Error),
     /// The log contains a part of a unit of which the state has nothing, so no other unit may
@@ -32,6 +34,7 @@ impl Fault {
             Self::NeedsNewEpoch => {
                 Error::Corrupted("a list is made again in the epoch in which it was deleted".into())
             }
+            Self::BeingRemoved(list) => Error::ListExists(list),
             Self::Shared(list, _) => {
                 Error::Corrupted(format!("pages of list {list} are moved that other versions see"))
             }

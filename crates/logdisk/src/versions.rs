@@ -409,9 +409,10 @@ impl Versions {
                     (true, false) => self.refresh(),
                 }
             }
-            VersionRecord::Snapshot { branch, epoch, name, is_held, time } => {
+            VersionRecord::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 self.take_out_snapshot(epoch);
-                self.table.enter_snapshot(Snapshot { branch, epoch, time, name, is_held });
+                let snapshot = Snapshot { branch, epoch, time, name, is_held, origin };
+                self.table.enter_snapshot(snapshot);
                 self.pin(branch, epoch);
             }
         }

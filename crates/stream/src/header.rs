@@ -2,7 +2,7 @@
 
 use std::mem::size_of;
 
-use dendro_base::{Timestamp, Uuid};
+use dendro_base::{Origin, Timestamp, Uuid};
 use dendro_format::versions::MAX_VERSION_NAME_LEN_BYTES;
 use dendro_format::{Malformed, Result, checksum_append};
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -62,16 +62,6 @@ pub struct HeaderV1 {
 }
 
 const _: () = assert!(size_of::<HeaderV1>() == HEADER_FIXED_LEN_BYTES);
-
-/// Where a version was made. It stays the same when the version is sent to another volume, and from
-/// there to a third.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Origin {
-    /// The volume.
-    pub volume: Uuid,
-    /// The epoch of the version on that volume; at least 1.
-    pub epoch: u64,
-}
 
 /// A version that a stream is of, or that it is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,9 +30,10 @@ mod payload;
 pub mod testing;
 
 pub use decoder::Decoder;
+pub use dendro_base::Origin;
 pub use encoder::{Encoder, Level};
 pub use error::{Problem, StreamError};
 pub use frame::{FRAME_HEADER_LEN_BYTES, FrameHeaderV1, MAX_PAYLOAD_LEN_BYTES};
-pub use header::{HEADER_FIXED_LEN_BYTES, Header, HeaderV1, Origin, Version};
+pub use header::{HEADER_FIXED_LEN_BYTES, Header, HeaderV1, Version};
 pub use item::{Counts, Item, ListChange};
 pub use payload::{EndV1, ItemV1};

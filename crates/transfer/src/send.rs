@@ -6,9 +6,8 @@
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 
-use dendro_base::Uuid;
-use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Snapshot, Versions, View};
-use dendro_stream::{Counts, Encoder, Item, ListChange, Origin};
+use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Versions, View};
+use dendro_stream::{Counts, Encoder, Item, ListChange};
 
 /// How many lists are requested at a time.
 const LIST_BATCH: usize = 1024;
@@ -37,12 +36,6 @@ pub enum SendError {
     /// The caller ended it.
     #[error("it was interrupted")]
     Interrupted,
-}
-
-/// Where `snapshot`, a snapshot of the volume `volume`, was made.
-#[must_use]
-pub const fn origin(volume: Uuid, snapshot: &Snapshot) -> Origin {
-    Origin { volume, epoch: snapshot.epoch }
 }
 
 /// Writes to `encoder`, which has begun a stream, what the snapshot `view` of `disk` has; with

@@ -1,43 +1,15 @@
 //! What a stream has, put on what its base has, gives what its version has; and it has no more.
 
+mod common;
+
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Rng, Timestamp, Uuid};
-use dendro_device::{Device, MemoryDevice};
+use common::{VOLUME, commit, list_of, log_disk, sent, state, version};
+use dendro_base::{Rng, Timestamp};
 use dendro_disk::model::{ModelDisk, ModelState, apply};
-use dendro_disk::testgen::{Generator, Profile};
-use dendro_disk::{Aru, Lid, ListHints, Op, PAGE_SIZE, Snapshot, Versions, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_disk::{Lid, ListHints, Op, PAGE_SIZE, Snapshot, Versions, View};
 use dendro_stream::{Counts, Decoder, Encoder, Header, Item, ListChange, Version};
-use dendro_transfer::{SendError, origin, send};
-
-const VOLUME: Uuid = Uuid([7; 16]);
-
-fn log_disk() -> LogDisk {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(256 << 20));
-    let options = FormatOptions { segment_size_bytes: 1 << 20, ..FormatOptions::default() };
-    format(&device, &options, &clock).expect("the device is large enough");
-    LogDisk::open(device, OpenOptions::default(), clock).expect("it was formatted")
-}
-
-fn version(snapshot: &Snapshot) -> Version {
-    Version { origin: origin(VOLUME, snapshot), time: snapshot.time, name: snapshot.name.clone() }
-}
-
-fn sent(disk: &dyn Versions, of: &Snapshot, base: Option<&Snapshot>) -> (Vec<u8>, Counts) {
-    let header = Header {
-        stream: VOLUME,
-        source: VOLUME,
-        version: version(of),
-        base: base.map(version),
-        is_compressed: false,
-    };
-    let encoder = Encoder::begin(Vec::new(), &header, None).expect("a vector grows");
-    let mut go_on = |_| ControlFlow::Continue(());
-    send(disk, of.view(), base.map(Snapshot::view), encoder, &mut go_on).expect("it can be read")
-}
+use dendro_transfer::{SendError, send};
 
 /// What `state` becomes with the changes of a stream.
 fn received(stream: &[u8], mut state: ModelState) -> ModelState {
@@ -82,8 +54,8 @@ fn received(stream: &[u8], mut state: ModelState) -> ModelState {
 }
 
 fn check(disk: &dyn Versions, of: &Snapshot, base: Option<&Snapshot>, what: &str) {
-    let before = base.map(|base| ModelState::read_view(disk, base.view()).expect("readable"));
-    let expected = ModelState::read_view(disk, of.view()).expect("readable");
+    let before = base.map(|base| state(disk, base.view()));
+    let expected = state(disk, of.view());
     let (stream, _) = sent(disk, of, base);
     let found = received(&stream, before.unwrap_or_default());
     if let Some(difference) = found.diff(&expected) {
@@ -91,44 +63,10 @@ fn check(disk: &dyn Versions, of: &Snapshot, base: Option<&Snapshot>, what: &str
     }
 }
 
-/// Random work on several branches with snapshots; then any snapshot is sent, from any other one.
+/// Any snapshot is sent, whole and from any other one.
 fn random_versions(disk: &dyn Versions, seed: u64, background: &mut dyn FnMut()) {
+    let snapshots = common::random_versions(disk, seed, 250, background);
     let mut rng = Rng::new(seed);
-    let profile = Profile {
-        max_write_bytes: 64 << 10,
-        max_large_write_bytes: 300 << 10,
-        target_bytes: 512 << 10,
-        wrong_percent: 0,
-        ..Profile::default()
-    };
-    let mut generator = Generator::new(rng.fork(), profile).beside_versions();
-    let mut snapshots = Vec::new();
-    for step in 0..250 {
-        let heads: Vec<View> = disk.versions().branches().map(|branch| branch.head()).collect();
-        let head = heads[rng.below(heads.len() as u64) as usize];
-        match rng.below(100) {
-            0..8 => snapshots.push(disk.snapshot(head.branch, None).expect("there is room")),
-            8..11 if heads.len() < 4 => {
-                let from = match snapshots.len() as u64 {
-                    count if count > 0 && rng.chance(60) => {
-                        snapshots[rng.below(count) as usize].view()
-                    }
-                    _ => head,
-                };
-                drop(disk.branch_off(from, &format!("b{step}")).expect("there is room"));
-            }
-            _ => {
-                let state = ModelState::read_view(disk, head).expect("readable");
-                let mut aru = Aru::new(head);
-                for op in generator.unit(&state, &mut || disk.allocate_list().ok()) {
-                    aru.push(op);
-                }
-                // A change that needs too much at once is refused; that leaves what was there.
-                drop(disk.commit(aru));
-            }
-        }
-        background();
-    }
     for of in &snapshots {
         check(disk, of, None, &format!("seed {seed}, {}", of.view()));
         let base = &snapshots[rng.below(snapshots.len() as u64) as usize];
@@ -152,48 +90,25 @@ fn any_version_is_sent_whole_and_from_any_other_by_the_log_structured_disk() {
     }
 }
 
-fn commit(disk: &dyn Versions, build: impl FnOnce(&mut Aru<'_>)) {
-    let mut aru = Aru::new(View::HEAD);
-    build(&mut aru);
-    disk.commit(aru).expect("there is room");
-}
-
-/// A list with this many records and pages.
-fn list_of(disk: &dyn Versions, count: u64) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    commit(disk, |aru| {
-        aru.create_list(list, ListHints::default());
-    });
-    for first in (0..count).step_by(64) {
-        commit(disk, |aru| {
-            for index in first..count.min(first + 64) {
-                aru.put_record(list, index, vec![index as u8 | 1; 100]);
-                aru.write_pages(list, index, vec![index as u8 | 1; PAGE_SIZE]);
-            }
-        });
-    }
-    list
-}
-
 #[test]
 fn a_stream_with_a_base_has_what_changed_and_little_more() {
     let disk = log_disk();
     let lists: Vec<Lid> = (0..20).map(|_| list_of(&disk, 200)).collect();
     let base = disk.snapshot(0, Some("a")).expect("there is room");
     for list in &lists[..5] {
-        commit(&disk, |aru| {
+        commit(&disk, View::HEAD, |aru| {
             aru.write_pages(*list, 100, vec![0xee; 3 * PAGE_SIZE]);
             aru.put_record(*list, 7, vec![0xee; 100]);
             aru.delete_record(*list, 8);
             aru.punch_pages(*list, 10, 2);
         });
     }
-    commit(&disk, |aru| {
+    commit(&disk, View::HEAD, |aru| {
         aru.delete_list(lists[6]);
     });
     let of = disk.snapshot(0, Some("b")).expect("there is room");
     // What comes later is not in it.
-    commit(&disk, |aru| {
+    commit(&disk, View::HEAD, |aru| {
         aru.write_pages(lists[9], 0, vec![1; PAGE_SIZE]);
     });
     disk.checkpoint().expect("the device works");

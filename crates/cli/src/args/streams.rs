@@ -1,4 +1,4 @@
-//! The arguments of `dendro send` and `dendro stream`.
+//! The arguments of `dendro send`, `dendro receive` and `dendro stream`.
 
 use std::path::PathBuf;
 
@@ -25,6 +25,24 @@ pub(crate) struct SendArgs {
     pub(crate) output: Option<PathBuf>,
     /// With -o: print what is in it as JSON
     #[arg(long, requires = "output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The snapshot appears when all of the stream was read and is right; until then, and after an error,
+nothing has changed. It is equal to the one that was sent. A stream that was made with --from needs
+the snapshot that --from names to be here, under whatever name. To go on from it: dendro clone
+TARGET@NAME BRANCH, or dendro rollback TARGET@NAME.")]
+pub(crate) struct ReceiveArgs {
+    /// The volume, and if it is to have another one the name of the snapshot
+    #[arg(value_name = "TARGET[@NAME]")]
+    pub(crate) target: String,
+    /// The stream; - is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Print what was received as JSON
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

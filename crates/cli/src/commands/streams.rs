@@ -1,17 +1,20 @@
-//! `dendro send`, and `dendro stream`, which looks into streams that were kept.
+//! `dendro send` and `dendro receive`; and `dendro stream`, which looks into kept streams.
 
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 
 use dendro_base::Timestamp;
-use dendro_control::streams::{SendRequest, StreamInfo, StreamVersion};
-use dendro_daemon::{local_time, sending, text};
+use dendro_control::streams::{
+    ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo, StreamVersion,
+};
+use dendro_control::versions::VersionName;
+use dendro_daemon::{local_time, streams, text};
 use dendro_stream::{Decoder, Item, ListChange, StreamError};
 use dendro_versions::name;
 use serde::Serialize;
 
-use crate::args::streams::{SendArgs, StreamFileArgs, StreamVerb};
+use crate::args::streams::{ReceiveArgs, SendArgs, StreamFileArgs, StreamVerb};
 use crate::failure::{Failure, usage};
 use crate::offline;
 use crate::output::progress::Progress;
@@ -86,6 +89,63 @@ fn send_to(
     }
 }
 
+pub(crate) fn receive(args: &ReceiveArgs, quiet: bool) -> Result<(), Failure> {
+    let Place { keeper, version, path } = target::find_version(&args.target)?;
+    let VersionName { branch: None, moment } = version else {
+        return Err(usage(format_args!(
+            "{}: a version is received into a branch of its own: name {}@NAME",
+            args.target,
+            path.display()
+        )));
+    };
+    let request = ReceiveRequest { name: moment.map(|moment| moment.text) };
+    let mut input = open_input(&args.file)?;
+    let info = receive_from(&keeper, request, &mut input, &args.file, quiet)?;
+    if args.json {
+        return json::print(&info);
+    }
+    if !quiet {
+        let name = info.name.clone().unwrap_or_else(|| info.epoch.to_string());
+        output::message(format_args!("received @{name}: {}", summary(&info.stream)));
+    }
+    Ok(())
+}
+
+fn receive_from(
+    keeper: &Keeper,
+    request: ReceiveRequest,
+    input: &mut dyn Read,
+    file: &Path,
+    quiet: bool,
+) -> Result<ReceivedInfo, Failure> {
+    let progress = Progress::new(quiet);
+    let show = |read_bytes| progress.show(format!("{} received", text::size(read_bytes)));
+    match keeper {
+        Keeper::Offline(source) => offline::receive(source, &request, BufReader::new(input), show),
+        Keeper::Daemon(served) => {
+            let received = served.client.receive_stream(request, input, show);
+            received
+                .map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?
+                .map_err(|error| Failure::new(format_args!("{}: {error}", file.display())))
+        }
+    }
+}
+
+/// The stream in `file`.
+fn open_input(file: &Path) -> Result<Box<dyn Read>, Failure> {
+    if file != Path::new("-") {
+        let opened = File::open(file);
+        return match opened {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) => Err(Failure::new(format_args!("{}: {error}", file.display()))),
+        };
+    }
+    if io::stdin().is_terminal() {
+        return Err(usage("standard input is a terminal: name a file, or use a pipe"));
+    }
+    Ok(Box::new(io::stdin().lock()))
+}
+
 fn summary(info: &StreamInfo) -> String {
     let content = text::size(info.content_bytes);
     let compressed = match info.compressed {
@@ -120,11 +180,7 @@ pub(crate) fn stream(verb: &StreamVerb) -> Result<(), Failure> {
 fn read(file: &Path, take: impl FnMut(&Item<'_>)) -> Result<StreamInfo, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", file.display()));
-    let input: Box<dyn Read> = match file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file).map_err(|error| fail(&error))?),
-    };
-    read_items(BufReader::new(input), take).map_err(|error| fail(&error))
+    read_items(BufReader::new(open_input(file)?), take).map_err(|error| fail(&error))
 }
 
 fn read_items(
@@ -135,7 +191,7 @@ fn read_items(
     while let Some(item) = decoder.next_item()? {
         take(&item);
     }
-    let info = sending::info(decoder.header(), decoder.counts(), decoder.read_bytes());
+    let info = streams::info(decoder.header(), decoder.counts(), decoder.read_bytes());
     decoder.finish()?;
     Ok(info)
 }

@@ -1,12 +1,13 @@
 //! Requests with which a stream of bytes goes over a socket of its own.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::error::ClientError;
 use super::exchange::Client;
-use crate::messages::streams::{SendRequest, StreamInfo};
+use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use crate::messages::{Command, Outcome};
 
 /// How many bytes of a stream are taken at a time.
@@ -41,6 +42,45 @@ impl Client {
         }
         match self.end(&control)? {
             Outcome::Sent(info) => Ok(Ok(*info)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Receive`]. Reads the stream from `input`; `show` is called with the number of
+    /// bytes that were read.
+    ///
+    /// # Errors
+    /// [`ClientError`]; the error of reading `input`, after which nothing has changed.
+    pub fn receive_stream(
+        &self,
+        request: ReceiveRequest,
+        input: &mut dyn Read,
+        mut show: impl FnMut(u64),
+    ) -> Result<io::Result<ReceivedInfo>, ClientError> {
+        let pair = UnixStream::pair().map_err(|source| self.unreachable(source))?;
+        let (mut ours, theirs) = pair;
+        let control = self.begin(Command::Receive(request), Some(theirs.as_fd()))?;
+        drop(theirs);
+        let mut piece = vec![0; PIECE_LEN_BYTES];
+        let mut read_bytes = 0;
+        loop {
+            let count = match input.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // The daemon takes it for a stream that was cut off.
+                Err(error) => return Ok(Err(error)),
+            };
+            // The reply says why the daemon reads no more.
+            if ours.write_all(&piece[..count]).is_err() {
+                break;
+            }
+            read_bytes += count as u64;
+            show(read_bytes);
+        }
+        let _ = ours.shutdown(Shutdown::Write);
+        match self.end(&control)? {
+            Outcome::Received(info) => Ok(Ok(*info)),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -12,7 +12,7 @@ use super::damage::DamageInfo;
 use super::mounts::{MountReply, ViewInfo};
 use super::resizing::Resized;
 use super::scrub::ScrubInfo;
-use super::streams::StreamInfo;
+use super::streams::{ReceivedInfo, StreamInfo};
 use super::versions::VersionsReply;
 use super::volume::{Pong, VolumeInfo};
 
@@ -68,6 +68,8 @@ pub enum Outcome {
     Sent(Box<StreamInfo>),
     /// The reply to [`Command::Resize`](super::Command::Resize).
     Resized(Resized),
+    /// The reply to [`Command::Receive`](super::Command::Receive), when the version is durable.
+    Received(Box<ReceivedInfo>),
     /// The reply to [`Command::Mount`](super::Command::Mount).
     Mount(MountReply),
     /// The reply to [`Command::Set`](super::Command::Set): the mount with the options now in force.

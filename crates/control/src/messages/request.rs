@@ -15,7 +15,7 @@ use super::mounts::{MountNamed, MountRequest, SetRequest, UnmountRequest};
 use super::reply::AdminError;
 use super::resizing::ResizeRequest;
 use super::scrub::ScrubRequest;
-use super::streams::SendRequest;
+use super::streams::{ReceiveRequest, SendRequest};
 use super::versions::VersionsAsked;
 
 /// A request to a daemon.
@@ -75,6 +75,8 @@ pub enum Command {
     Send(SendRequest),
     /// Make the volume longer.
     Resize(ResizeRequest),
+    /// Apply a send stream.
+    Receive(ReceiveRequest),
     /// Serve one more view.
     Mount(MountRequest),
     /// Unmount a mount.

@@ -1,4 +1,4 @@
-//! Send streams: the request for one, and the report of what is in it.
+//! Send streams: the requests to write and to apply one, and the reports of what is in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,4 +62,25 @@ pub struct StreamInfo {
     pub zero_pages: u64,
     /// Bytes of records and pages, before compression.
     pub content_bytes: u64,
+}
+
+/// Asks to receive a version. The client passes one end of a connected pair of sockets with the
+/// request (`SCM_RIGHTS`), writes the stream into the other, and shuts it down for writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveRequest {
+    /// The name of the snapshot; `None`: the one that it had on the volume that sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A version that was received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceivedInfo {
+    /// Its name; `None`: it has none.
+    pub name: Option<String>,
+    /// Its epoch on this volume.
+    pub epoch: u64,
+    /// What was in the stream.
+    #[serde(flatten)]
+    pub stream: StreamInfo,
 }

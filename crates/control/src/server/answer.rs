@@ -82,6 +82,7 @@ fn answer(
             Outcome::Sent(Box::new(admin.send(request.mount(None), asked, descriptor)?))
         }
         Command::Resize(asked) => Outcome::Resized(admin.resize(*asked)?),
+        Command::Receive(asked) => Outcome::Received(Box::new(admin.receive(asked, descriptor)?)),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {
             admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?

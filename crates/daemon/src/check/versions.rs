@@ -36,7 +36,8 @@ pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let name_of = |snapshot: &Snapshot| {
         (version_text(Some(snapshot.epoch), snapshot.name.as_deref()), snapshot.view())
     };
-    for branch in table.branches() {
+    // What was not received completely is no version.
+    for branch in table.branches().filter(|branch| !branch.is_receiving()) {
         let of_branch = |snapshot: &&Snapshot| snapshot.branch == branch.branch;
         let own = left.extract_if(.., |snapshot| of_branch(&&**snapshot));
         all.extend(own.map(&name_of));

@@ -9,8 +9,9 @@ use dendro_disk::LogicalDisk;
 use dendro_format::Superblock;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_CHUNK_SKIPS,
-    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_REUSE,
-    INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RECEIVED,
+    INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
+    READ_ONLY_REMOVALS,
 };
 use dendro_logdisk::LogDisk;
 
@@ -90,6 +91,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
                 (INCOMPATIBLE_REUSE, "reuse"),
                 (INCOMPATIBLE_MIRRORS, "mirrors"),
                 (INCOMPATIBLE_REMADE_LISTS, "remade-lists"),
+                (INCOMPATIBLE_RECEIVED, "received-versions"),
             ],
         ),
     }

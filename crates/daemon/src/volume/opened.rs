@@ -13,6 +13,7 @@ use dendro_device::{Device, FileDevice, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, FsError, Options as FsOptions};
 use dendro_logdisk::{LogDisk, OpenOptions};
+use dendro_transfer::abandon;
 use dendro_versions::{Service, name};
 
 use super::describe::describe;
@@ -87,6 +88,12 @@ impl Volume {
         let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
         for note in disk.recovery_notes() {
             log::warn!("{}: {note}", source.display());
+        }
+        if disk.read_only_reason().is_none()
+            && let Err(error) = abandon(&*disk)
+        {
+            // The next version that is received tries it again.
+            log::warn!("{}: what was received in part stays: {error}", source.display());
         }
         Ok(Self {
             source: source.to_path_buf(),

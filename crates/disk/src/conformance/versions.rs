@@ -1,6 +1,8 @@
 //! A disk with versions under test beside the model, and random work on both.
 
-use dendro_base::{Rng, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+use dendro_base::{Origin, Rng, Timestamp, Uuid};
 
 use super::rig::add_letters;
 use crate::model::{ModelState, ModelVersions};
@@ -12,12 +14,16 @@ use crate::{Aru, Branch, GROUP_PAGES, Lid, ListHints, Op, Result, Snapshot, Vers
 pub(super) struct Rig<'d> {
     pub(super) disk: &'d dyn Versions,
     pub(super) model: ModelVersions,
+    /// The numbers of lists that branches which receive have, or had, unless they have them from
+    /// their base.
+    received: BTreeMap<u32, BTreeSet<Lid>>,
 }
 
 impl<'d> Rig<'d> {
     pub(super) fn new(disk: &'d dyn Versions) -> Self {
         let created = disk.versions().branches().next().expect("there is one").time;
-        let rig = Self { disk, model: ModelVersions::new(ModelState::default(), created) };
+        let model = ModelVersions::new(ModelState::default(), created);
+        let rig = Self { disk, model, received: BTreeMap::new() };
         rig.check();
         rig
     }
@@ -64,6 +70,42 @@ impl<'d> Rig<'d> {
         let answer = self.disk.snapshot(branch, name);
         let time = answer.as_ref().map_or(Timestamp(0), |snapshot| snapshot.time);
         assert_eq!(answer, self.model.snapshot(branch, name, time), "{name:?} of {branch}");
+        answer
+    }
+
+    pub(super) fn try_begin_receive(&mut self, base: Option<View>) -> Result<Branch> {
+        let answer = self.disk.begin_receive(base);
+        let time = answer.as_ref().map_or(Timestamp(0), |branch| branch.time);
+        assert_eq!(answer, self.model.begin_receive(base, time), "from {base:?}");
+        answer
+    }
+
+    /// A number for a new list in `head`. What is received from another disk has any numbers.
+    fn new_number(&mut self, head: View, rng: &mut Rng) -> Option<Lid> {
+        let table = self.model.table();
+        let is_first = table.branch(head.branch).is_some_and(|branch| branch.parent.is_none());
+        if !is_first || !table.is_receiving(head.branch) {
+            return self.disk.allocate_list().ok();
+        }
+        let list = Lid(1 + rng.below(self.model.last_list().map_or(0, |last| last.0) + 3));
+        self.received.entry(head.branch).or_default().insert(list).then_some(list)
+    }
+
+    /// A new branch to receive into.
+    pub(super) fn begin_receive(&mut self, base: Option<View>) -> View {
+        self.try_begin_receive(base).expect("the case is right").head()
+    }
+
+    pub(super) fn try_end_receive(
+        &mut self,
+        branch: u32,
+        name: Option<&str>,
+        origin: Origin,
+        time: Timestamp,
+    ) -> Result<Snapshot> {
+        let answer = self.disk.end_receive(branch, name, origin, time);
+        let expected = self.model.end_receive(branch, name, origin, time);
+        assert_eq!(answer, expected, "{name:?} of {branch}");
         answer
     }
 
@@ -186,7 +228,7 @@ fn random_work(
     let mut rng = Rng::new(seed);
     let mut generator = Generator::new(rng.fork(), profile.clone()).beside_versions();
     let model = ModelVersions::read_from(disk).expect("readable");
-    let mut rig = Rig { disk, model };
+    let mut rig = Rig { disk, model, received: BTreeMap::new() };
     for step in 0..step_count {
         random_step(&mut rig, &mut rng, &mut generator, mix, step);
         background();
@@ -241,9 +283,14 @@ fn random_step(rig: &mut Rig<'_>, rng: &mut Rng, generator: &mut Generator, mix:
             1 => drop(rig.promote(view.branch)),
             2 => drop(rig.rename(view, &format!("r{step}"))),
             3 => drop(rig.hold(view, rng.chance(30))),
+            4 | 5 => drop(rig.try_begin_receive(rng.chance(40).then_some(view))),
+            6 | 7 => {
+                let origin = Origin { volume: Uuid([9; 16]), epoch: 1 + rng.below(9) };
+                drop(rig.try_end_receive(head.branch, None, origin, Timestamp(1)));
+            }
             _ => {
                 let state = rig.model.state(head).expect("a head").clone();
-                let ops = generator.unit(&state, &mut || rig.disk.allocate_list().ok());
+                let ops = generator.unit(&state, &mut || rig.new_number(head, rng));
                 drop(rig.try_commit(head, |aru| {
                     for op in ops {
                         aru.push(op);

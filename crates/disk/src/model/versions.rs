@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dendro_base::Timestamp;
+use dendro_base::{Origin, Timestamp};
 
 use super::state::ModelState;
 use crate::{
@@ -65,10 +65,14 @@ impl ModelVersions {
         if view.epoch.is_some() {
             return Err(Error::NoSuchView(view));
         }
+        // What is received has the numbers that it had elsewhere.
+        let is_receiving = self.table.is_receiving(view.branch);
         let has_elsewhere = |list| {
-            self.states
-                .iter()
-                .any(|(other, state)| *other != key(view) && state.list(list).is_some())
+            !is_receiving
+                && self
+                    .states
+                    .iter()
+                    .any(|(other, state)| *other != key(view) && state.list(list).is_some())
         };
         self.state(view)?.check_beside(ops, &has_elsewhere)
     }
@@ -116,6 +120,35 @@ impl ModelVersions {
         let branch = self.table.branch_off(view, name, time)?;
         self.copy(view, branch.head());
         Ok(branch)
+    }
+
+    /// As [`Versions::begin_receive`], done at `time`.
+    ///
+    /// # Errors
+    /// As [`Versions::begin_receive`].
+    pub fn begin_receive(&mut self, base: Option<View>, time: Timestamp) -> Result<Branch> {
+        let branch = self.table.begin_receive(base, time)?;
+        let state = base.map_or_else(ModelState::default, |base| self.states[&key(base)].clone());
+        self.states.insert(key(branch.head()), state);
+        Ok(branch)
+    }
+
+    /// As [`Versions::end_receive`].
+    ///
+    /// # Errors
+    /// As [`Versions::end_receive`].
+    pub fn end_receive(
+        &mut self,
+        branch: u32,
+        name: Option<&str>,
+        origin: Origin,
+        time: Timestamp,
+    ) -> Result<Snapshot> {
+        let snapshot = self.table.end_receive(branch, name, origin, time)?;
+        if let Some(state) = self.states.remove(&(branch, None)) {
+            self.states.insert(key(snapshot.view()), state);
+        }
+        Ok(snapshot)
     }
 
     /// As [`Versions::rename`].

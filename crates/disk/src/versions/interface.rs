@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use dendro_base::{Origin, Timestamp};
+
 use super::table::VersionTable;
 use super::version::{Branch, Snapshot};
 use crate::error::Result;
@@ -89,6 +91,32 @@ pub trait Versions: LogicalDisk {
     /// # Errors
     /// [`NoSuchView`](crate::Error::NoSuchView).
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch>;
+
+    /// Makes a branch to receive a version into from another disk: one that starts from the
+    /// snapshot `base`, or with nothing at all. Unlike in other branches, a list can be made in it
+    /// under a number that is in use elsewhere, as long as nothing in the branch's ancestry ever
+    /// had it. So lists keep their numbers, whatever other versions this disk has.
+    ///
+    /// What the branch has is not a version until [`Self::end_receive`]. A crash leaves the branch,
+    /// and whoever opens the disk deletes it ([`Branch::is_receiving`]).
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), for heads too.
+    fn begin_receive(&self, base: Option<View>) -> Result<Branch>;
+
+    /// Makes a snapshot of what was received into `branch`, a version that was made at `origin` and
+    /// at `time`, and deletes the branch's head, in one change.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`]; [`NoSuchView`](crate::Error::NoSuchView) for a branch that
+    /// [`Self::begin_receive`] did not make.
+    fn end_receive(
+        &self,
+        branch: u32,
+        name: Option<&str>,
+        origin: Origin,
+        time: Timestamp,
+    ) -> Result<Snapshot>;
 
     /// The space that each snapshot and each head takes. Reads the whole map.
     ///

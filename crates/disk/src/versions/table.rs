@@ -5,6 +5,8 @@
 //!   E, and every head writes in E + 1 from then on. A branch made from a head ends an epoch as
 //!   well; one made from a snapshot does not.
 //! - Branches are numbered from 0; a number is never used again.
+//! - A version that is received from another disk has a branch of its own until it is complete.
+//!   Nothing can be made from the head of such a branch, but it can be deleted.
 //! - Names are as [`check_name`](crate::check_name) says; no two snapshots have the same, and no
 //!   two branches.
 //! - A branch whose head was deleted stays as an ancestor for as long as it has a snapshot, or
@@ -16,7 +18,7 @@ mod entries;
 #[cfg(test)]
 mod tests;
 
-use dendro_base::Timestamp;
+use dendro_base::{Origin, Timestamp};
 
 use super::version::{Branch, MAIN, Snapshot, check_name};
 use crate::error::{Error, Result};
@@ -134,17 +136,8 @@ impl VersionTable {
         name: Option<&str>,
         time: Timestamp,
     ) -> Result<Snapshot> {
-        self.check(View { branch, epoch: None })?;
-        if let Some(name) = name {
-            self.check_snapshot_name(name, None)?;
-        }
-        let next_epoch = self.next_epoch()?;
-        let epoch = self.epoch;
-        let name = name.map(str::to_owned);
-        let snapshot = Snapshot { branch, epoch, time, name, is_held: false };
-        self.enter_snapshot(snapshot.clone());
-        self.epoch = next_epoch;
-        Ok(snapshot)
+        self.check_complete(View { branch, epoch: None })?;
+        self.add_snapshot(branch, name, time, None)
     }
 
     /// Ends the epoch: every head writes in the next one from now on.
@@ -163,7 +156,7 @@ impl VersionTable {
     /// # Errors
     /// As [`Self::snapshot`].
     pub fn branch_off(&mut self, view: View, name: &str, time: Timestamp) -> Result<Branch> {
-        self.check(view)?;
+        self.check_complete(view)?;
         self.check_branch_name(name, None)?;
         let next_epoch = match view.epoch {
             None => self.next_epoch()?,
@@ -175,12 +168,58 @@ impl VersionTable {
         Ok(branch)
     }
 
+    /// Adds a branch to receive a version into, and ends the epoch. It starts from the snapshot
+    /// `base`, or from nothing.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`], for heads too.
+    pub fn begin_receive(&mut self, base: Option<View>, time: Timestamp) -> Result<Branch> {
+        let parent = match base {
+            None => None,
+            Some(view) => {
+                let snapshot = self.snapshot_of(view).ok_or(Error::NoSuchView(view))?;
+                Some((snapshot.branch, snapshot.epoch))
+            }
+        };
+        let next_epoch = self.next_epoch()?;
+        let name = Branch::receiving_name(self.next_branch);
+        let branch = self.new_branch(name, parent, time)?;
+        self.epoch = next_epoch;
+        Ok(branch)
+    }
+
+    /// Makes a snapshot of what was received into `branch`, which was made at `origin` and at
+    /// `time`, and removes the branch's head.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`]; [`Error::NoSuchView`] for a branch of another kind.
+    pub fn end_receive(
+        &mut self,
+        branch: u32,
+        name: Option<&str>,
+        origin: Origin,
+        time: Timestamp,
+    ) -> Result<Snapshot> {
+        if !self.is_receiving(branch) {
+            return Err(Error::NoSuchView(View { branch, epoch: None }));
+        }
+        let snapshot = self.add_snapshot(branch, name, time, Some(origin))?;
+        self.delete_head(branch);
+        Ok(snapshot)
+    }
+
+    /// Whether `branch` is one that a version is being received into.
+    #[must_use]
+    pub fn is_receiving(&self, branch: u32) -> bool {
+        self.branch(branch).is_some_and(Branch::is_receiving)
+    }
+
     /// Renames the snapshot or the branch that `view` names.
     ///
     /// # Errors
     /// As [`Self::snapshot`].
     pub fn rename(&mut self, view: View, name: &str) -> Result<()> {
-        self.check(view)?;
+        self.check_complete(view)?;
         match view.epoch {
             None => {
                 self.check_branch_name(name, Some(view.branch))?;
@@ -235,6 +274,7 @@ impl VersionTable {
     /// # Errors
     /// [`Error::NoSuchView`].
     pub fn promote(&mut self, branch: u32) -> Result<()> {
+        self.check_complete(View { branch, epoch: None })?;
         let with_head = |branch| {
             let found = self.branch(branch).cloned();
             found.ok_or(Error::NoSuchView(View { branch, epoch: None }))
@@ -257,6 +297,7 @@ impl VersionTable {
     /// [`Error::NoSuchView`].
     pub fn roll_back(&mut self, branch: u32, to: View, time: Timestamp) -> Result<Branch> {
         let head = View { branch, epoch: None };
+        self.check_complete(head)?;
         let name = self.branch_of(head).ok_or(Error::NoSuchView(head))?.name.clone();
         let parent = (to.branch, self.snapshot_of(to).ok_or(Error::NoSuchView(to))?.epoch);
         let new = self.new_branch(name, Some(parent), time)?;
@@ -265,6 +306,34 @@ impl VersionTable {
         }
         self.delete_head(branch);
         Ok(new)
+    }
+
+    fn add_snapshot(
+        &mut self,
+        branch: u32,
+        name: Option<&str>,
+        time: Timestamp,
+        origin: Option<Origin>,
+    ) -> Result<Snapshot> {
+        if let Some(name) = name {
+            self.check_snapshot_name(name, None)?;
+        }
+        let next_epoch = self.next_epoch()?;
+        let epoch = self.epoch;
+        let name = name.map(str::to_owned);
+        let snapshot = Snapshot { branch, epoch, time, name, is_held: false, origin };
+        self.enter_snapshot(snapshot.clone());
+        self.epoch = next_epoch;
+        Ok(snapshot)
+    }
+
+    /// As [`Self::check`]; a head whose version is still being received does not exist either.
+    fn check_complete(&self, view: View) -> Result<()> {
+        self.check(view)?;
+        match view.epoch {
+            None if self.is_receiving(view.branch) => Err(Error::NoSuchView(view)),
+            _ => Ok(()),
+        }
     }
 
     fn next_epoch(&self) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! Snapshots, branches, and their names.
 
-use dendro_base::Timestamp;
+use dendro_base::{Origin, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::types::View;
@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub name: Option<String>,
     /// Whether it must not be deleted.
     pub is_held: bool,
+    /// Where it was made, if it was received from another disk.
+    pub origin: Option<Origin>,
 }
 
 impl Snapshot {
@@ -48,7 +50,22 @@ pub struct Branch {
     pub time: Timestamp,
 }
 
+/// What the name of a branch begins with into which a version is being received. No name that can
+/// be given does.
+const RECEIVING: &str = "receive:";
+
 impl Branch {
+    /// The name of a branch with this number into which a version is received.
+    pub(super) fn receiving_name(branch: u32) -> String {
+        format!("{RECEIVING}{branch}")
+    }
+
+    /// Whether a version is being received into it: what its head has is not complete.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.name.starts_with(RECEIVING)
+    }
+
     /// The view of its head.
     #[must_use]
     pub const fn head(&self) -> View {

@@ -306,6 +306,18 @@ impl<'e, 'a> Application<'e, 'a> {
         if state.has_list(ancestry, list.0, self.nodes)? {
             return Err(exists.into());
         }
+        if state.versions().table().is_receiving(self.branch) {
+            // Other versions may have the number. But what the branch would see of another list of
+            // it, or what is still to be removed of one, would become visible in the new list.
+            let had_one = state.newest(ancestry, ItemKey::list(list.0), self.nodes)?.is_some();
+            if had_one || self.deleted.contains(&list) {
+                return Err(exists.into());
+            }
+            if state.removals().contains(list.0) {
+                return Err(Fault::BeingRemoved(list));
+            }
+            return Ok(Remains::TakenOut);
+        }
         let may_have_remains = self.deleted.contains(&list) || state.may_have_remains(list.0);
         if !may_have_remains {
             return Ok(Remains::TakenOut);

@@ -104,6 +104,10 @@ impl Committer {
                                 .mark_features(INCOMPATIBLE_VERSIONS | INCOMPATIBLE_REMADE_LISTS)?;
                             worst.begin_epoch();
                         }
+                        Fault::BeingRemoved(list) if !self.remover.finish(list.0)? => {
+                            return Err(fault.into_error());
+                        }
+                        Fault::BeingRemoved(_) => {}
                         Fault::Shared(list, chunk) => {
                             unshare(&self.volume, &self.reclaimer, aru.view(), list, chunk)?;
                             nodes = PinnedNodes::keeping(self.volume.store());

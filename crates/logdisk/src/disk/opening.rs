@@ -95,6 +95,7 @@ impl LogDisk {
         let now = self.volume.now();
         let heads: Vec<(u32, String)> = Versions::versions(self)
             .branches()
+            .filter(|branch| !branch.is_receiving())
             .map(|branch| (branch.branch, branch.name.clone()))
             .collect();
         for (branch, branch_name) in heads {

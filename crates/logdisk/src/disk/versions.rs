@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use dendro_base::{Origin, Timestamp};
+
 use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
+use dendro_format::superblock::INCOMPATIBLE_RECEIVED;
 
 use super::LogDisk;
 use crate::snapshots::{changes, compare, usage};
@@ -42,6 +45,22 @@ impl Versions for LogDisk {
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
         let time = self.volume.now();
         self.versions.change(true, |table| table.roll_back(branch, to, time))
+    }
+
+    fn begin_receive(&self, base: Option<View>) -> Result<Branch> {
+        let time = self.volume.now();
+        self.volume.mark_features(INCOMPATIBLE_RECEIVED)?;
+        self.versions.change(false, |table| table.begin_receive(base, time))
+    }
+
+    fn end_receive(
+        &self,
+        branch: u32,
+        name: Option<&str>,
+        origin: Origin,
+        time: Timestamp,
+    ) -> Result<Snapshot> {
+        self.versions.change(false, |table| table.end_receive(branch, name, origin, time))
     }
 
     fn version_usage(&self) -> Result<Vec<VersionUsage>> {

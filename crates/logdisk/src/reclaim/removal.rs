@@ -111,6 +111,17 @@ impl Remover {
         }
     }
 
+    /// Takes out what is left of deleted lists of this number, and before that of some others.
+    /// Returns whether nothing is left.
+    pub(crate) fn finish(&self, list: u64) -> Result<bool> {
+        while self.volume.read().state().removals().contains(list) {
+            if !self.step()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Takes out what is left of deleted lists if that is little. The rest is taken out after the
     /// next start.
     pub(crate) fn finish_small(&self) {

@@ -103,7 +103,13 @@ impl State {
         remains: Remains,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        if self.may_have_remains(list) {
+        if self.versions.table().is_receiving(branch) {
+            // Other versions may have a list of this number, which nobody confuses with this one as
+            // long as none is taken for the only one of its number.
+            if self.young_lists.epoch == self.versions.epoch() && list < self.next_list {
+                self.young_lists.first = self.next_list;
+            }
+        } else if self.may_have_remains(list) {
             // They must not become visible in the new list.
             self.make_way(list, remains, nodes)?;
         }

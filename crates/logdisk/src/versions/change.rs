@@ -133,11 +133,12 @@ fn due_behind(table: &VersionTable, branch: u32, epoch: u64) -> Option<u64> {
 /// The record of the snapshot that `view` names in `table`, or of the branch whose head it names.
 fn record_of(table: &VersionTable, view: View) -> Change {
     if let Some(epoch) = view.epoch {
-        let Snapshot { branch, epoch, time, name, is_held } = match table.snapshot_of(view) {
+        let Snapshot { branch, epoch, time, name, is_held, origin } = match table.snapshot_of(view)
+        {
             Some(snapshot) => snapshot.clone(),
             None => return (snapshot_index(epoch), None),
         };
-        let record = VersionRecord::Snapshot { branch, epoch, name, is_held, time };
+        let record = VersionRecord::Snapshot { branch, epoch, name, is_held, time, origin };
         return (snapshot_index(epoch), Some(record.encode()));
     }
     let branch = view.branch;

@@ -1,12 +1,12 @@
 //! Random streams, all of them valid.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_base::{Rng, Timestamp, Uuid};
+use dendro_base::{Origin, Rng, Timestamp, Uuid};
 use dendro_format::MAX_PAGE_COUNT;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 
 use crate::encoder::{Encoder, Level};
-use crate::header::{Header, Origin, Version};
+use crate::header::{Header, Version};
 use crate::item::{Item, ListChange};
 use crate::order::MAX_VALUE_LEN_BYTES;
 

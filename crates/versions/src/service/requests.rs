@@ -203,7 +203,11 @@ fn list(table: &VersionTable) -> VersionList {
     let descendants = info::descendants(table);
     VersionList {
         epoch: table.epoch,
-        branches: table.branches().map(|branch| info::branch(branch, table)).collect(),
+        branches: table
+            .branches()
+            .filter(|branch| !branch.is_receiving())
+            .map(|branch| info::branch(branch, table))
+            .collect(),
         ancestors: table.ancestors().map(|(of, parent)| info::ancestor(of, parent)).collect(),
         snapshots: table.snapshots().map(|of| info::snapshot_of(of, table, &descendants)).collect(),
     }

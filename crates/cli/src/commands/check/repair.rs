@@ -80,7 +80,7 @@ fn repair_all(
     let options = RepairOptions { safe_only, data, memory_bytes, now: now.into(), hash_key };
     let table = disk.versions();
     let versions: Vec<View> = table.views().collect();
-    for branch in table.branches().filter(|branch| table.has_head(branch.branch)) {
+    for branch in table.branches().filter(|branch| !branch.is_receiving()) {
         told.show(format!("repair of :{}", branch.name));
         let head = branch.head();
         let look = CheckOptions::default().with_data(data).with_memory(memory_bytes);

@@ -247,14 +247,31 @@ const PAGES: &[(&str, Page)] = &[
                     "dendro send --from @monday mnt@tuesday | ssh host 'cat > tuesday.dendro'",
                 ),
             ],
-            &[("dendro-stream", 1), ("dendro-snapshot", 1), ("dendro-diff", 1)],
+            &[("dendro-receive", 1), ("dendro-stream", 1), ("dendro-snapshot", 1)],
+        ),
+    ),
+    (
+        "dendro-receive",
+        plain(
+            &[
+                (
+                    "A copy on another machine:",
+                    "dendro send mnt@monday | ssh host dendro receive backup.img",
+                ),
+                (
+                    "What changed since, on top of that:",
+                    "dendro send --from @monday mnt@tuesday | ssh host dendro receive backup.img",
+                ),
+                ("From a file, under another name:", "dendro receive mnt@old monday.dendro"),
+            ],
+            &[("dendro-send", 1), ("dendro-stream", 1), ("dendro-clone", 1)],
         ),
     ),
     (
         "dendro-stream",
         plain(
             &[("Whether a file is as it was written:", "dendro stream verify monday.dendro")],
-            &[("dendro-send", 1)],
+            &[("dendro-send", 1), ("dendro-receive", 1)],
         ),
     ),
     (

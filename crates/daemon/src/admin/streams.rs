@@ -1,40 +1,41 @@
 //! Send streams over a socket that came with the request.
 
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dendro_control::streams::{SendRequest, StreamInfo};
+use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use dendro_control::{AdminError, MountNamed};
 use dendro_disk::Versions;
 
 use super::refusal::refuse;
-use crate::sending;
 use crate::state::Daemon;
+use crate::streams;
 use crate::threads::Stop;
 
-/// How often a thread whose client takes nothing looks whether it is to end.
-const WRITE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often a thread whose client takes or gives nothing looks whether it is to end.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How many streams are written at a time. Each takes a thread that serves requests.
 const MAX_STREAMS: u32 = 2;
 
-/// One of the streams that are being written.
+/// One of the streams that are being written or applied.
 struct Turn<'a>(&'a AtomicU32);
 
 impl<'a> Turn<'a> {
-    fn take(running: &'a AtomicU32) -> Option<Self> {
+    /// `None` if `most` are under way.
+    fn take(running: &'a AtomicU32, most: u32) -> Option<Self> {
         let turn = Self(running);
-        (running.fetch_add(1, Ordering::Relaxed) < MAX_STREAMS).then_some(turn)
+        (running.fetch_add(1, Ordering::AcqRel) < most).then_some(turn)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -62,6 +63,20 @@ impl Write for Patient<'_> {
     }
 }
 
+impl Read for Patient<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+            if self.stop.is_set() {
+                return Err(io::Error::other("the daemon ends"));
+            }
+        }
+    }
+}
+
 impl Daemon<'_> {
     pub(super) fn send_stream(
         &self,
@@ -70,11 +85,11 @@ impl Daemon<'_> {
         to: Option<OwnedFd>,
     ) -> Result<StreamInfo, AdminError> {
         let to = to.ok_or_else(|| AdminError("no socket came with it".into()))?;
-        let _turn = Turn::take(&self.streams).ok_or_else(|| {
+        let _turn = Turn::take(&self.sent_streams, MAX_STREAMS).ok_or_else(|| {
             AdminError(format!("{MAX_STREAMS} streams are being sent; wait until one has ended"))
         })?;
         let stream = UnixStream::from(to);
-        stream.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(refuse)?;
+        stream.set_write_timeout(Some(TIMEOUT)).map_err(refuse)?;
         let disk = self.volume.disk();
         let here = match mount {
             Some(mount) => self.mounted(mount)?.view(),
@@ -85,6 +100,25 @@ impl Daemon<'_> {
             false => ControlFlow::Continue(()),
         };
         let to = Patient { stream, stop: &self.stop };
-        sending::send(disk, here, request, to, &mut go_on).map_err(AdminError)
+        streams::send(disk, here, request, to, &mut go_on).map_err(AdminError)
+    }
+
+    pub(super) fn receive_stream(
+        &self,
+        request: &ReceiveRequest,
+        from: Option<OwnedFd>,
+    ) -> Result<ReceivedInfo, AdminError> {
+        let from = from.ok_or_else(|| AdminError("no socket came with it".into()))?;
+        let _turn = Turn::take(&self.received_streams, 1).ok_or_else(|| {
+            AdminError("another version is being received; wait until that has ended".into())
+        })?;
+        let stream = UnixStream::from(from);
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(refuse)?;
+        let mut go_on = |_| match self.stop.is_set() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let from = BufReader::new(Patient { stream, stop: &self.stop });
+        streams::receive(self.volume.disk(), request, from, &mut go_on).map_err(AdminError)
     }
 }

@@ -1,16 +1,20 @@
-//! Send streams: what is written for a request, and the facts about a stream. Mounted volumes and
-//! others send in the same way.
+//! Send streams: what is written and what is applied for a request, and the facts about a stream.
+//! Mounted volumes and others send and receive in the same way.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 
 use dendro_base::{Clock, SystemClock, Uuid};
-use dendro_control::streams::{SendRequest, StreamInfo, StreamVersion};
+use dendro_control::streams::{
+    ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo, StreamVersion,
+};
 use dendro_control::versions::VersionName;
 use dendro_disk::{Error, Snapshot, VersionTable, Versions, View};
 use dendro_logdisk::LogDisk;
-use dendro_stream::{Counts, Encoder, Header, Level, Version};
-use dendro_transfer::{SendError, origin, send as send_version};
+use dendro_stream::{Counts, Decoder, Encoder, Header, Level, Version};
+use dendro_transfer::{
+    SendError, abandon, origin, receive as receive_version, send as send_version,
+};
 use dendro_versions::name;
 
 use crate::volume::random_bytes;
@@ -48,6 +52,15 @@ pub fn send(
     let table = disk.versions();
     let of = snapshot(&table, here, &request.of)?;
     let base = request.from.as_ref().map(|from| snapshot(&table, here, from)).transpose()?;
+    if let Some(base) = &base
+        && !table.past(of.view()).contains(&base)
+    {
+        return Err(format!(
+            "{} is not in the history of {}: name a snapshot that it goes on from",
+            shown(base),
+            shown(&of)
+        ));
+    }
     let level = request
         .level
         .map(|level| Level::new(level).ok_or(format!("{level}: the levels of zstd are 1 to 19")))
@@ -78,6 +91,30 @@ pub fn send(
     }
 }
 
+/// Receives the version of the stream in `input`. Nobody may receive another one meanwhile. `go_on`
+/// is asked between pieces, with the number of bytes that were read.
+///
+/// # Errors
+/// Why it was not done; then nothing has changed.
+pub fn receive(
+    disk: &LogDisk,
+    request: &ReceiveRequest,
+    input: impl Read,
+    go_on: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<ReceivedInfo, String> {
+    // What a crash has left takes room.
+    abandon(disk).map_err(|error| error.to_string())?;
+    let mut decoder = Decoder::begin(input).map_err(|error| error.to_string())?;
+    let volume = disk.superblock().uuid;
+    let snapshot = receive_version(disk, volume, &mut decoder, request.name.as_deref(), go_on)
+        .map_err(|error| error.to_string())?;
+    Ok(ReceivedInfo {
+        name: snapshot.name,
+        epoch: snapshot.epoch,
+        stream: info(decoder.header(), decoder.counts(), decoder.read_bytes()),
+    })
+}
+
 /// The snapshot that `version` names.
 fn snapshot(table: &VersionTable, here: View, version: &VersionName) -> Result<Snapshot, String> {
     let view = name::resolve(table, here, version, SystemClock.now())?;
@@ -86,6 +123,11 @@ fn snapshot(table: &VersionTable, here: View, version: &VersionName) -> Result<S
         "a head changes while it is read: name a snapshot, as `dendro snapshot create` makes them"
             .to_owned()
     })
+}
+
+fn shown(snapshot: &Snapshot) -> String {
+    let epoch = || snapshot.epoch.to_string();
+    format!("@{}", snapshot.name.clone().unwrap_or_else(epoch))
 }
 
 fn version(volume: Uuid, snapshot: &Snapshot) -> Version {
