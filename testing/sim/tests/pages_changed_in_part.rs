@@ -113,6 +113,7 @@ fn a_page_that_was_changed_in_part_is_not_read_to_be_changed_again() {
         accounts.bytes[at] ^= 1;
         fixture.write(accounts.ino, at, &accounts.bytes[at..=at]);
     }
+    log.append(&mut rng);
     fixture.flush();
     let read_count = fixture.device.counts().reads;
     for _ in 0..1000 {

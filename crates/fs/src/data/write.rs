@@ -95,7 +95,8 @@ fn write_pages<'a>(
     // A partial page at the end of the file is borrowed as it is: the disk adds the zeros
     // (invariant 1).
     let whole = if end >= inode.size { rest.len() } else { rest.len() / PAGE_SIZE * PAGE_SIZE };
-    if !whole.is_multiple_of(PAGE_SIZE) {
+    // What is appended to once is likely to be again; most new files are not.
+    if !whole.is_multiple_of(PAGE_SIZE) && inode.size > 0 {
         aru.write_pages_to_change(ino.lid(), page, &rest[..whole]);
     } else if whole > 0 {
         aru.write_pages(ino.lid(), page, &rest[..whole]);

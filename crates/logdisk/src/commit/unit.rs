@@ -87,23 +87,37 @@ pub(crate) struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
-        let mut pages: SmallVec<[Content<'a>; 1]> = SmallVec::new();
-        let (mut records, mut kept) = (SmallVec::new(), SmallVec::new());
-        let mut to_keep = aru.kept().iter().peekable();
-        for (index, op) in aru.ops().iter().enumerate() {
+        let (mut pages, mut records) = (SmallVec::new(), SmallVec::new());
+        for op in aru.ops() {
             match op {
                 Op::WritePages { data, .. } => {
                     pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
-                    let is_kept = to_keep.next_if(|kept| **kept as usize == index).is_some();
-                    let last = pages.last().filter(|last| is_kept && !last.is_empty());
-                    kept.extend(last.map(|last| (pages.len() - 1, Arc::from(last.bytes()))));
                 }
                 Op::PutRecord { value, .. } => records.push(Arc::from(&**value)),
                 _ => {}
             }
         }
+        let kept = if aru.kept().is_empty() { SmallVec::new() } else { kept_of(aru, &pages) };
         Self { pages, records, kept }
     }
+}
+
+/// The pages of a unit that are kept in memory: copies, with their places among `pages`.
+#[inline(never)]
+fn kept_of(aru: &Aru<'_>, pages: &[Content<'_>]) -> SmallVec<[(usize, Arc<[u8]>); 1]> {
+    let mut kept = SmallVec::new();
+    let mut count = 0;
+    for (index, op) in (0..).zip(aru.ops()) {
+        let Op::WritePages { data, .. } = op else { continue };
+        count += data.len().div_ceil(PAGE_SIZE);
+        let is_kept = aru.kept().contains(&index);
+        if let Some(last) = count.checked_sub(1).filter(|_| is_kept)
+            && !pages[last].is_empty()
+        {
+            kept.push((last, Arc::from(pages[last].bytes())));
+        }
+    }
+    kept
 }
 
 /// The most that a unit can take.
