@@ -16,7 +16,7 @@ use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
 use dendro_daemon::{Failure, cleaning, damage, resizing, scrub, streams};
-use dendro_device::{Direct, OpenOptions as DeviceOptions};
+use dendro_device::{Direct, FileDevice, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
 use dendro_logdisk::{LogDisk, OpenOptions};
@@ -40,11 +40,7 @@ pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo
     if !request.clear {
         return met_damage(&open(source)?, true);
     }
-    let device = DeviceOptions::new()
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, false))?;
-    let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
+    let disk = Arc::new(open_for_writing(source, OpenOptions::default())?.1);
     let info = met_damage(&disk, true);
     let forgotten = keep_damage(&*disk, disk.versions().main_head(), &[]);
     let shut_down = disk.shut_down();
@@ -105,11 +101,7 @@ pub(crate) fn receive(
 ) -> Result<ReceivedInfo, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
-    let device = DeviceOptions::new()
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, false))?;
-    let disk = open_disk(source, &Arc::new(device), as_mounted())?;
+    let (_, disk) = open_for_writing(source, as_mounted())?;
     let mut go_on = |read_bytes| {
         show(read_bytes);
         // A daemon does this at the same time. If it fails, so does what comes next.
@@ -130,11 +122,7 @@ pub(crate) fn versions(source: &Path, request: &VersionsRequest) -> Result<Versi
         let service = Service::new(Arc::new(open(source)?), clock());
         return service.answer(request).map_err(refused);
     }
-    let device = DeviceOptions::new()
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, false))?;
-    let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
+    let disk = Arc::new(open_for_writing(source, OpenOptions::default())?.1);
     let answer = Service::new(Arc::clone(&disk) as _, clock()).answer(request);
     let shut_down = disk.shut_down();
     let reply = answer.map_err(refused)?;
@@ -150,15 +138,8 @@ pub(crate) fn coalesce(
 ) -> Result<Coalesced, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
-    let disk = if dry_run {
-        open(source)?
-    } else {
-        let device = DeviceOptions::new()
-            .lock_wait(LAST_DAEMON_GRACE)
-            .open(source)
-            .map_err(|error| explain_device(&error, false))?;
-        open_disk(source, &Arc::new(device), OpenOptions::default())?
-    };
+    let disk =
+        if dry_run { open(source)? } else { open_for_writing(source, OpenOptions::default())?.1 };
     let view = disk.versions().main_head();
     let mut all = Coalesced::default();
     let mut request = CoalesceRequest { dry_run, ..CoalesceRequest::default() };
@@ -189,12 +170,7 @@ pub(crate) fn coalesce(
 pub(crate) fn resize(source: &Path, request: ResizeRequest) -> Result<Resized, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
-    let device = DeviceOptions::new()
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, false))?;
-    let device = Arc::new(device);
-    let disk = open_disk(source, &device, as_mounted())?;
+    let (device, disk) = open_for_writing(source, as_mounted())?;
     let resized = resizing::resize(&disk, &device, request).map_err(|why| fail(&why));
     disk.shut_down().map_err(|error| fail(&error)).and(resized)
 }
@@ -204,6 +180,21 @@ pub(crate) fn segments(source: &Path) -> Result<Segments, Failure> {
     Ok(cleaning::all_segments(&open(source)?))
 }
 
+/// Opens an unmounted volume, and the device that it lies on.
+fn open_for_writing(
+    source: &Path,
+    options: OpenOptions,
+) -> Result<(Arc<FileDevice>, LogDisk), Failure> {
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let device = Arc::new(device);
+    let disk = open_disk(source, &device, options)?;
+    Ok((device, disk))
+}
+
+/// Opens an unmounted volume for reading.
 fn open(source: &Path) -> Result<LogDisk, Failure> {
     let device = DeviceOptions::new()
         .read_only(true)

@@ -57,8 +57,8 @@ pub fn send(
     {
         return Err(format!(
             "{} is not in the history of {}: name a snapshot that it goes on from",
-            shown(base),
-            shown(&of)
+            base.title(),
+            of.title()
         ));
     }
     let level = request
@@ -123,11 +123,6 @@ fn snapshot(table: &VersionTable, here: View, version: &VersionName) -> Result<S
         "a head changes while it is read: name a snapshot, as `dendro snapshot create` makes them"
             .to_owned()
     })
-}
-
-fn shown(snapshot: &Snapshot) -> String {
-    let epoch = || snapshot.epoch.to_string();
-    format!("@{}", snapshot.name.clone().unwrap_or_else(epoch))
 }
 
 fn version(volume: Uuid, snapshot: &Snapshot) -> Version {

@@ -13,9 +13,13 @@ use dendro_format::layout::backup_area;
 use dendro_format::{CHUNK_PAGES, Superblock, Value};
 use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format, invalidate};
 
+#[path = "common/numbered.rs"]
+mod numbered;
+
+use numbered::{LIST, count, mark, put};
+
 const SEGMENT_BYTES: u64 = 128 << 10;
 const DEVICE_BYTES: u64 = 64 * SEGMENT_BYTES;
-const LIST: Lid = Lid::FIRST;
 
 fn format_options(uuid: u8) -> FormatOptions {
     FormatOptions {
@@ -43,31 +47,6 @@ fn open(image: &[u8], options: OpenOptions) -> (Arc<MemoryDevice>, Result<LogDis
     (device, disk)
 }
 
-/// What the page with this index is full of; not zero.
-fn mark(index: u64) -> u8 {
-    (index % 251) as u8 + 1
-}
-
-/// Puts a record and a page.
-fn put(disk: &LogDisk, index: u64) {
-    let mut aru = Aru::new(View::HEAD);
-    aru.put_record(LIST, index, index.to_le_bytes().to_vec());
-    aru.write_pages(LIST, index, vec![mark(index); PAGE_SIZE]);
-    disk.commit(aru).expect("there is room");
-}
-
-/// How many records and pages there are; each of them is as it was put.
-fn count(disk: &LogDisk) -> u64 {
-    let mut count = 0;
-    while disk.record(View::HEAD, LIST, count).expect("the map is sound").is_some() {
-        let mut page = vec![0; PAGE_SIZE];
-        disk.read_pages(View::HEAD, LIST, count, &mut page).expect("the block is sound");
-        assert!(page.iter().all(|byte| *byte == mark(count)));
-        count += 1;
-    }
-    count
-}
-
 /// A volume with 30 records, of which the last 20 lie behind the checkpoint unless it was shut
 /// down.
 fn volume(is_shut_down: bool) -> Vec<u8> {
@@ -76,9 +55,9 @@ fn volume(is_shut_down: bool) -> Vec<u8> {
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(LIST, ListHints::default());
     disk.commit(aru).expect("there is room");
-    (0..10).for_each(|index| put(&disk, index));
+    (0..10).for_each(|index| put(&disk, index).expect("there is room"));
     disk.checkpoint().expect("the device works");
-    (10..30).for_each(|index| put(&disk, index));
+    (10..30).for_each(|index| put(&disk, index).expect("there is room"));
     disk.flush(CommitSeq::LATEST).expect("the device works");
     if is_shut_down {
         disk.shut_down().expect("the device works");
@@ -127,7 +106,7 @@ fn without_superblock_logs_nothing_is_written_before_the_owner_says_so() {
         let (device, disk) = open(&image, truncating);
         let disk = disk.expect("a backup is there");
         assert_eq!(count(&disk), 30);
-        put(&disk, 30);
+        put(&disk, 30).expect("there is room");
         disk.shut_down().expect("the device works");
         drop(disk);
         let image = device.to_bytes();
@@ -182,7 +161,7 @@ fn backups_are_rare_and_the_newest_states_a_clean_shutdown() {
     aru.create_list(LIST, ListHints::default());
     disk.commit(aru).expect("there is room");
     for index in 0..150 {
-        put(&disk, index);
+        put(&disk, index).expect("there is room");
         disk.checkpoint().expect("the device works");
     }
     // The first, and two for 150 checkpoints.
@@ -264,7 +243,7 @@ fn a_frozen_state_does_not_show_a_backup_of_a_later_moment() {
     let frozen = disk.freeze().expect("the device works").expect("it is not frozen");
     let before = find_superblocks(&frozen).expect("it is a volume").current().clone();
     for _ in 0..70 {
-        put(&disk, 30);
+        put(&disk, 30).expect("there is room");
         disk.checkpoint().expect("the device works");
     }
     let after = find_superblocks(&frozen).expect("it is a volume").current().clone();

@@ -6,14 +6,18 @@ use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_check::{Options, find_superblocks, verify};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Error, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+#[path = "common/numbered.rs"]
+mod numbered;
+
+use numbered::{LIST, count, put};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 const BEFORE_BYTES: u64 = 24 * SEGMENT_BYTES;
 const AFTER_BYTES: u64 = 40 * SEGMENT_BYTES;
 const ENOSPC: i32 = 28;
-const LIST: Lid = Lid::FIRST;
 
 fn format_options(metadata_copies: u8, has_backups: bool) -> FormatOptions {
     FormatOptions {
@@ -47,29 +51,6 @@ fn volume(options: &FormatOptions) -> (Arc<SimDevice>, LogDisk) {
     aru.create_list(LIST, ListHints::default());
     disk.commit(aru).expect("there is room");
     (device, disk)
-}
-
-fn mark(index: u64) -> u8 {
-    (index % 251) as u8 + 1
-}
-
-fn put(disk: &LogDisk, index: u64) -> Result<(), Error> {
-    let mut aru = Aru::new(View::HEAD);
-    aru.put_record(LIST, index, index.to_le_bytes().to_vec());
-    aru.write_pages(LIST, index, vec![mark(index); PAGE_SIZE]);
-    disk.commit(aru).map(drop)
-}
-
-/// How many pages there are, each of which is as it was put.
-fn count(disk: &LogDisk) -> u64 {
-    let mut count = 0;
-    while disk.record(View::HEAD, LIST, count).expect("the map is sound").is_some() {
-        let mut page = vec![0; PAGE_SIZE];
-        disk.read_pages(View::HEAD, LIST, count, &mut page).expect("the block is sound");
-        assert!(page.iter().all(|byte| *byte == mark(count)));
-        count += 1;
-    }
-    count
 }
 
 /// Puts until there is no room, from `first` on; returns the index that did not fit.

@@ -35,7 +35,7 @@ pub enum ReceiveError {
     #[error("the stream begins with {}, which is not here; receive that first", called(.0))]
     NoBase(Box<Version>),
     /// The disk has the version.
-    #[error("the snapshot is here, as {}", shown(.0))]
+    #[error("the snapshot is here, as {}", .0.title())]
     IsHere(Box<Snapshot>),
     /// The base had a list of this number once, and has it no more: the version does not descend
     /// from the base, or has lists of another volume.
@@ -63,11 +63,6 @@ pub enum ReceiveError {
 fn called(version: &Version) -> String {
     let name = version.name.as_ref().map_or_else(String::new, |name| format!("@{name}, "));
     format!("{name}{}", version.origin)
-}
-
-fn shown(snapshot: &Snapshot) -> String {
-    let name = snapshot.name.clone();
-    format!("@{}", name.unwrap_or_else(|| snapshot.epoch.to_string()))
 }
 
 /// Deletes what a crash has left of versions that were not received completely. No version may be

@@ -5,12 +5,15 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use dendro_base::sync::Arc;
-use dendro_base::{Clock, ManualClock};
 use dendro_check::{Options, verify};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{GROUP_PAGES, LogicalDisk, MAX_UNIT_GROUPS, PAGE_SIZE, Versions, View};
 use dendro_fs::{Caller, FallocateFlags, FileSystem, Ino, LongChange, RenameFlags, SetAttr};
-use dendro_logdisk::{LogDisk, OpenOptions, format};
+use dendro_logdisk::{FormatOptions, LogDisk};
+
+mod common;
+
+use common::files_on;
 
 /// From one page of a file to the next.
 const STRIDE: u64 = GROUP_PAGES * PAGE_SIZE as u64;
@@ -30,23 +33,9 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let device: Arc<dyn Device> =
             Arc::new(MemoryDevice::new((256 << 20) + page_count() * 2048));
-        format(&device, &dendro_logdisk::FormatOptions::default(), &clock).unwrap();
-        let options = OpenOptions { cache_size_bytes: 16 << 20, ..OpenOptions::default() };
-        let disk = LogDisk::open(Arc::clone(&device), options, Arc::clone(&clock)).unwrap();
-        let disk = Arc::new(disk);
-        let files = dendro_fs::FormatOptions {
-            uid: 0,
-            gid: 0,
-            mode: 0o755,
-            label: String::new(),
-            hash_key: [7; 16],
-        };
-        FileSystem::create_on(&*disk, &files, &*clock).unwrap();
-        let shared = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
-        let fs = FileSystem::mount(shared, dendro_fs::Options::default(), clock).unwrap();
+        let (disk, fs) = files_on(&device, &FormatOptions::default(), 16 << 20);
         Self { device, disk, fs }
     }
 

@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use dendro_base::Rng;
 use dendro_base::sync::Arc;
-use dendro_base::{Clock, ManualClock, Rng};
-use dendro_device::Device;
 use dendro_device::sim::SimDevice;
 use dendro_disk::{CommitSeq, LogicalDisk, PAGE_SIZE};
 use dendro_fs::{Caller, FileSystem, Ino};
-use dendro_logdisk::{LogDisk, OpenOptions, format};
+use dendro_logdisk::{FormatOptions, LogDisk};
+
+mod common;
+
+use common::files_on;
 
 struct Fixture {
     device: Arc<SimDevice>,
@@ -19,23 +22,9 @@ struct Fixture {
 
 impl Fixture {
     fn new(len_bytes: u64, segment_size_bytes: u64) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let device = Arc::new(SimDevice::new(len_bytes, 5));
-        let options = dendro_logdisk::FormatOptions { segment_size_bytes, ..Default::default() };
-        format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).unwrap();
-        let options = OpenOptions { cache_size_bytes: 32 << 20, ..OpenOptions::default() };
-        let disk =
-            Arc::new(LogDisk::open(Arc::clone(&device) as _, options, Arc::clone(&clock)).unwrap());
-        let files = dendro_fs::FormatOptions {
-            uid: 0,
-            gid: 0,
-            mode: 0o755,
-            label: String::new(),
-            hash_key: [7; 16],
-        };
-        FileSystem::create_on(&*disk, &files, &*clock).unwrap();
-        let shared = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
-        let fs = FileSystem::mount(shared, dendro_fs::Options::default(), clock).unwrap();
+        let options = FormatOptions { segment_size_bytes, ..FormatOptions::default() };
+        let (disk, fs) = files_on(&(Arc::clone(&device) as _), &options, 32 << 20);
         Self { device, disk, fs }
     }
 

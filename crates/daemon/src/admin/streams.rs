@@ -45,10 +45,14 @@ struct Patient<'a> {
     stop: &'a Stop,
 }
 
-impl Write for Patient<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+impl Patient<'_> {
+    /// Tries until something goes over the socket.
+    fn transfer(
+        &mut self,
+        mut attempt: impl FnMut(&mut UnixStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         loop {
-            match self.stream.write(buf) {
+            match attempt(&mut self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return outcome,
             }
@@ -56,6 +60,12 @@ impl Write for Patient<'_> {
                 return Err(io::Error::other("the daemon ends"));
             }
         }
+    }
+}
+
+impl Write for Patient<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.transfer(|stream| stream.write(buf))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -65,16 +75,13 @@ impl Write for Patient<'_> {
 
 impl Read for Patient<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.stream.read(buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                outcome => return outcome,
-            }
-            if self.stop.is_set() {
-                return Err(io::Error::other("the daemon ends"));
-            }
-        }
+        self.transfer(|stream| stream.read(buf))
     }
+}
+
+/// Says that a stream goes on until the daemon ends.
+fn until_set(stop: &Stop) -> impl FnMut(u64) -> ControlFlow<()> + '_ {
+    |_| if stop.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 impl Daemon<'_> {
@@ -95,12 +102,8 @@ impl Daemon<'_> {
             Some(mount) => self.mounted(mount)?.view(),
             None => disk.versions().main_head(),
         };
-        let mut go_on = |_| match self.stop.is_set() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
         let to = Patient { stream, stop: &self.stop };
-        streams::send(disk, here, request, to, &mut go_on).map_err(AdminError)
+        streams::send(disk, here, request, to, &mut until_set(&self.stop)).map_err(AdminError)
     }
 
     pub(super) fn receive_stream(
@@ -114,11 +117,8 @@ impl Daemon<'_> {
         })?;
         let stream = UnixStream::from(from);
         stream.set_read_timeout(Some(TIMEOUT)).map_err(refuse)?;
-        let mut go_on = |_| match self.stop.is_set() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
         let from = BufReader::new(Patient { stream, stop: &self.stop });
-        streams::receive(self.volume.disk(), request, from, &mut go_on).map_err(AdminError)
+        streams::receive(self.volume.disk(), request, from, &mut until_set(&self.stop))
+            .map_err(AdminError)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use dendro_control::check::VersionWithFile;
 use dendro_control::versions::path_text;
-use dendro_disk::{Lid, VersionTable, Versions, View};
+use dendro_disk::{Lid, Snapshot, VersionTable, Versions, View};
 use dendro_fs::versions::path_of;
 use dendro_fs::{Ino, KeptDamage};
 use dendro_logdisk::LogDisk;
@@ -111,10 +111,7 @@ impl<'d> Finder<'d> {
 pub(super) fn version_text(view: View, table: &VersionTable) -> Option<String> {
     match view.epoch {
         None => table.branch_of(view).map(|branch| format!(":{}", branch.name)),
-        Some(epoch) => {
-            let snapshot = table.snapshot_of(view)?;
-            Some(format!("@{}", snapshot.name.clone().unwrap_or_else(|| epoch.to_string())))
-        }
+        Some(_) => table.snapshot_of(view).map(Snapshot::title),
     }
 }
 

@@ -35,6 +35,15 @@ impl Snapshot {
     pub const fn view(&self) -> View {
         View { branch: self.branch, epoch: Some(self.epoch) }
     }
+
+    /// What it is called, as people and commands name it: by its name, or by its epoch.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => format!("@{name}"),
+            None => format!("@{}", self.epoch),
+        }
+    }
 }
 
 /// A history with a writable head.

@@ -183,7 +183,7 @@ pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result
 pub(super) fn move_nodes(volume: &Volume, found: &[(NodePtr, u8, Key)]) -> Result<()> {
     for (place, level, first_key) in found {
         volume.change(LockHolder::Cleaning, |engine, nodes| {
-            engine.rewrite_node(place, *level, first_key, nodes)
+            engine.state_mut().rewrite_node(place, *level, first_key, nodes)
         })?;
     }
     Ok(())
@@ -280,20 +280,6 @@ impl Summary {
 }
 
 impl Engine {
-    /// Makes the node at `place` dirty if the map still has it there, so that the next checkpoint
-    /// writes it elsewhere. Returns whether the map has it.
-    pub(crate) fn rewrite_node(
-        &mut self,
-        place: &NodePtr,
-        level: u8,
-        first_key: &Key,
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
-        // If a node of the path is not in memory, the nodes above it stay dirty, which does no
-        // harm.
-        self.state_mut().rewrite_node(place, level, first_key, nodes)
-    }
-
     /// Writes those blocks of one chunk again, as they are stored, that the map still names at
     /// their old places. They go to the stream of `class`; without a class, the policy chooses it
     /// from the segment that each block leaves. Returns the number of bytes that the blocks take.

@@ -50,7 +50,7 @@ impl Volume {
     fn rewrite_node_of(&self, level: u8, key: &Key) -> bool {
         let rewritten = self.change(LockHolder::Cleaning, |engine, nodes| {
             match engine.state().map().node_place(level, key, nodes)? {
-                Some(place) => engine.rewrite_node(&place, level, key, nodes),
+                Some(place) => engine.state_mut().rewrite_node(&place, level, key, nodes),
                 None => Ok(false),
             }
         });

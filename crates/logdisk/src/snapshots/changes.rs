@@ -7,11 +7,9 @@ use dendro_disk::{Lid, Result, View};
 use dendro_format::{Key, Space};
 use rustc_hash::FxHashMap;
 
+use crate::snapshots::compare::STEP_LEN;
 use crate::versions::Versions;
 use crate::volume::Volume;
-
-/// The maximum number of map entries that are visited while the lock is held once.
-const STEP_LEN: usize = 4096;
 
 /// Where, in a series of views, one sees more or less of a branch than the one before: what was
 /// written there in the epochs after `above` up to `upto`.

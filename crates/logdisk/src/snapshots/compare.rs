@@ -17,7 +17,7 @@ use crate::versions::ancestry::Ancestry;
 use crate::volume::Volume;
 
 /// The maximum number of map entries that are visited while the lock is held once.
-const STEP_LEN: usize = 4096;
+pub(super) const STEP_LEN: usize = 4096;
 
 /// Calls `visit` with entries from `from` to before `end` of which only one of the two views sees
 /// each. It returns the key at which to continue, or breaks. It may be called again with the same

@@ -202,10 +202,7 @@ fn paths(source: &Path, list: u64) -> Option<(Option<String>, Vec<String>)> {
     let table = disk.versions();
     let main = table.main_head();
     let heads = table.branches().map(|branch| (format!(":{}", branch.name), branch.head()));
-    let snapshots = table.snapshots().map(|of| {
-        let name = of.name.clone().unwrap_or_else(|| of.epoch.to_string());
-        (format!("@{name}"), of.view())
-    });
+    let snapshots = table.snapshots().map(|of| (of.title(), of.view()));
     let mut views: Vec<_> = heads.chain(snapshots).collect();
     views.sort_by_key(|(_, view)| (*view != main, view.epoch.is_some()));
     let wanted = BTreeSet::from([Ino(list)]);

@@ -165,7 +165,9 @@ impl ExternalAccess {
                     self.volume.check_writable(engine)?;
                     let place = engine.state().map().node_place(level, &first_key, nodes)?;
                     let is_moved = match place.filter(|place| place.addr == addr) {
-                        Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
+                        Some(place) => {
+                            engine.state_mut().rewrite_node(&place, level, &first_key, nodes)?
+                        }
                         None => false,
                     };
                     Ok((is_moved, self.volume.is_over_memory_limit(engine)))
