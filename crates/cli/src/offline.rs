@@ -9,7 +9,7 @@ use dendro_control::VolumeInfo;
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
-use dendro_control::resizing::{ResizeRequest, Resized};
+use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::ScrubInfo;
 use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
@@ -166,12 +166,20 @@ pub(crate) fn coalesce(
     outcome
 }
 
-/// Resizes an unmounted volume.
-pub(crate) fn resize(source: &Path, request: ResizeRequest) -> Result<Resized, Failure> {
+/// Resizes an unmounted volume, and calls `show` with how far it is.
+pub(crate) fn resize(
+    source: &Path,
+    request: ResizeRequest,
+    mut show: impl FnMut(ResizeProgress),
+) -> Result<Resized, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
     let (device, disk) = open_for_writing(source, as_mounted())?;
-    let resized = resizing::resize(&disk, &device, request).map_err(|why| fail(&why));
+    let mut tell = |progress| {
+        show(progress);
+        ControlFlow::Continue(())
+    };
+    let resized = resizing::resize(&disk, &device, request, &mut tell).map_err(|why| fail(&why));
     disk.shut_down().map_err(|error| fail(&error)).and(resized)
 }
 

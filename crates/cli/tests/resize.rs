@@ -1,4 +1,4 @@
-//! `dendro resize`: volumes that become longer, mounted or not.
+//! `dendro resize`: volumes that become longer and shorter, mounted or not.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod common;
@@ -42,7 +42,7 @@ fn an_image_becomes_longer_and_the_volume_with_it() {
     assert_eq!(resized(&scratch, &image, "max")["size_bytes"], 64 * MIB);
     assert_eq!(resized(&scratch, &image, "max")["size_bytes_before"], 64 * MIB);
     scratch.dendro(["check", "-n", &image]).succeeds();
-    scratch.dendro(["resize", &image, "8M"]).fails(1, &["cannot be made smaller"]);
+    scratch.dendro(["resize", &image, "8M"]).fails(1, &["fewer than 16 segments"]);
     scratch.dendro(["resize", &image, "+20000000T"]).fails(2, &["no size"]);
     scratch.dendro(["resize", &image, "+8000T"]).fails(1, &["too many segments"]);
     assert_eq!(image_len_bytes(&scratch), 64 * MIB);
@@ -90,6 +90,49 @@ fn a_mounted_volume_grows_while_it_is_full_and_written_to() {
         assert_eq!(fs::read(scratch.inside("file-3")).unwrap(), chunk);
         scratch.umount();
         scratch.dendro(["check", "-n", &scratch.image()]).succeeds();
+    }
+}
+
+#[test]
+fn a_volume_shrinks_and_its_image_with_it() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    scratch.mkfs("64M");
+    let said = scratch.dendro(["resize", &image, "32M"]).succeeds();
+    assert!(said.out.contains("32 MiB, 64 MiB before"), "{said:?}");
+    assert_eq!(image_len_bytes(&scratch), 32 * MIB);
+    scratch.dendro(["check", "-n", &image]).succeeds();
+    if skips_mounts() {
+        return;
+    }
+    for options in ["fuseblk", "nofuseblk"] {
+        if options == "fuseblk" && !is_root() {
+            continue;
+        }
+        resized(&scratch, &image, "80M");
+        scratch.mount_with(options);
+        let chunk = |number: u32| vec![number as u8; 1 << 20];
+        for number in 0..60 {
+            fs::write(scratch.inside(&format!("file-{number}")), chunk(number)).unwrap();
+        }
+        let target = scratch.mount_point();
+        let refused = scratch.dendro(["resize", &target, "40M"]);
+        refused.fails(1, &["does not fit into 40 MiB", "at least"]);
+        for number in (0..60).filter(|number| number % 4 > 0) {
+            fs::remove_file(scratch.inside(&format!("file-{number}"))).unwrap();
+        }
+        let done = resized(&scratch, &target, "32M");
+        assert_eq!(
+            (&done["size_bytes"], image_len_bytes(&scratch)),
+            (&(32 * MIB).into(), 32 * MIB)
+        );
+        let host = rustix::fs::statvfs(&target).unwrap();
+        assert!(host.f_blocks * host.f_frsize < 32 * MIB, "{options}");
+        for number in (0..60).step_by(4) {
+            assert!(fs::read(scratch.inside(&format!("file-{number}"))).unwrap() == chunk(number));
+        }
+        scratch.umount();
+        scratch.dendro(["check", "--data", "-n", &image]).succeeds();
     }
 }
 

@@ -10,7 +10,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
-use crate::messages::resizing::{ResizeRequest, Resized};
+use crate::messages::resizing::{ResizeProgress, ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use crate::messages::versions::{VersionsReply, VersionsRequest};
@@ -118,11 +118,16 @@ pub trait Admin: Cleaning {
         Err(AdminError("nothing is sent from here".into()))
     }
 
-    /// Makes the volume longer.
+    /// Makes the volume longer or shorter. `tell` is called with how far it is, and may have it
+    /// given up.
     ///
     /// # Errors
     /// Why it was not done; the volume is as before.
-    fn resize(&self, _request: ResizeRequest) -> Result<Resized, AdminError> {
+    fn resize(
+        &self,
+        _request: ResizeRequest,
+        _tell: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
+    ) -> Result<Resized, AdminError> {
         Err(AdminError("nothing is resized here".into()))
     }
 

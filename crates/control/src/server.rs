@@ -258,24 +258,32 @@ impl Server {
             let reply = reply_to(&waiter.asked, None, admin);
             return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
         }
-        if let Command::Check(check) = request.command
-            && refused_by(&request, admin).is_none()
-        {
-            let mut tell = |progress| {
-                let line = Reply::new(Outcome::Checking(progress));
-                let told = write_line(&stream, &line, MAX_REPLY_LEN_BYTES);
-                match told.is_err() || is_gone(&stream) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            };
-            let checked = admin.check(check, &mut tell);
-            let reply = checked.map_or_else(Reply::refusal, |report| {
-                Reply::new(Outcome::Checked(Box::new(report)))
-            });
-            return write_line(&stream, &reply, MAX_REPLY_LEN_BYTES);
-        }
-        write_line(&stream, &reply_to(&request, descriptor, admin), MAX_REPLY_LEN_BYTES)
+        let tell = |outcome| {
+            let told = write_line(&stream, &Reply::new(outcome), MAX_REPLY_LEN_BYTES);
+            match told.is_err() || is_gone(&stream) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let outcome = match request.command {
+            _ if refused_by(&request, admin).is_some() => None,
+            Command::Check(check) => Some(
+                admin
+                    .check(check, &mut |progress| tell(Outcome::Checking(progress)))
+                    .map(|report| Outcome::Checked(Box::new(report))),
+            ),
+            Command::Resize(resize) => Some(
+                admin
+                    .resize(resize, &mut |progress| tell(Outcome::Resizing(progress)))
+                    .map(Outcome::Resized),
+            ),
+            _ => None,
+        };
+        let reply = match outcome {
+            Some(outcome) => outcome.map_or_else(Reply::refusal, Reply::new),
+            None => reply_to(&request, descriptor, admin),
+        };
+        write_line(&stream, &reply, MAX_REPLY_LEN_BYTES)
     }
 
     fn wait(&self, waiter: Waiter) -> io::Result<()> {

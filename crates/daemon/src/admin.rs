@@ -29,7 +29,7 @@ use dendro_control::cleaning::{
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
-use dendro_control::resizing::{ResizeRequest, Resized};
+use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::{ScrubInfo, ScrubRequest};
 use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
@@ -137,9 +137,17 @@ impl Admin for Daemon<'_> {
         self.send_stream(mount, request, to)
     }
 
-    fn resize(&self, request: ResizeRequest) -> Result<Resized, AdminError> {
+    fn resize(
+        &self,
+        request: ResizeRequest,
+        tell: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
+    ) -> Result<Resized, AdminError> {
         let (disk, device) = self.volume.parts();
-        resizing::resize(&disk, &device, request).map_err(AdminError)
+        let mut tell = |progress| match self.stop.is_set() {
+            true => ControlFlow::Break(()),
+            false => tell(progress),
+        };
+        resizing::resize(&disk, &device, request, &mut tell).map_err(AdminError)
     }
 
     fn receive(

@@ -1,15 +1,25 @@
 //! Resizing a volume, mounted or not.
 
-use dendro_control::resizing::{ResizeRequest, ResizeTo, Resized};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use dendro_base::{Clock, SystemClock};
+use dendro_control::resizing::{ResizeProgress, ResizeRequest, ResizeTo, Resized};
 use dendro_device::{Device, FileDevice};
 use dendro_disk::LogicalDisk;
 use dendro_format::layout::BACKUP_SLOT_COUNT;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
-use dendro_logdisk::LogDisk;
+use dendro_logdisk::{LogDisk, ShrinkProgress};
 
 use crate::text;
 
 const BACKUPS_BYTES: u64 = BACKUP_SLOT_COUNT * SUPERBLOCK_LEN_BYTES as u64;
+
+/// How often is told how far it is.
+const TELL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Is told how far it is, and may have it given up.
+pub type Tell<'t> = dyn FnMut(ResizeProgress) -> ControlFlow<()> + 't;
 
 /// Resizes the volume of `disk`, which is open on `device`.
 ///
@@ -19,9 +29,11 @@ pub fn resize(
     disk: &LogDisk,
     device: &FileDevice,
     request: ResizeRequest,
+    tell: &mut Tell<'_>,
 ) -> Result<Resized, String> {
     let before_bytes = size_bytes(disk, device);
-    let segment_bytes = disk.superblock().layout.segment_size_bytes();
+    let superblock = disk.superblock();
+    let segment_bytes = superblock.layout.segment_size_bytes();
     let present_bytes = device.present_len_bytes().map_err(|error| error.to_string())?;
     let wanted_bytes = match request.to {
         ResizeTo::Bytes(bytes) => bytes,
@@ -30,8 +42,7 @@ pub fn resize(
     };
     let whole_bytes = wanted_bytes - wanted_bytes % segment_bytes;
     let len_bytes = if request.to == ResizeTo::Max { u64::MAX } else { whole_bytes };
-    let device_len_bytes =
-        if device.is_resizable() { present_bytes.max(whole_bytes) } else { present_bytes };
+    let device_len_bytes = if device.is_resizable() { whole_bytes } else { present_bytes };
     if !device.is_resizable() && whole_bytes > present_bytes {
         return Err(format!(
             "the block device has {}, and so the volume cannot have {}; make the device larger first",
@@ -39,18 +50,21 @@ pub fn resize(
             text::size(wanted_bytes)
         ));
     }
-    if request.to != ResizeTo::Max && whole_bytes < before_bytes {
-        return Err(format!(
-            "the volume has {}, and cannot be made smaller",
-            text::size(before_bytes)
-        ));
+    let layout = superblock
+        .layout_on(whole_bytes, device_len_bytes)
+        .map_err(|malformed| format!("{}: {}", text::size(wanted_bytes), malformed.problem))?;
+    let is_smaller = layout.segment_count() < superblock.layout.segment_count();
+    let is_cut_off = layout == superblock.layout && device_len_bytes < device.len_bytes();
+    if request.to != ResizeTo::Max && (is_smaller || is_cut_off) {
+        shrink(disk, device, whole_bytes, device_len_bytes, tell)?;
+    } else {
+        disk.grow(len_bytes, device_len_bytes.max(present_bytes)).map_err(|error| match error {
+            dendro_disk::Error::NoSpace { .. } => {
+                "the file system that holds it is full: free some room there".to_owned()
+            }
+            error => error.to_string(),
+        })?;
     }
-    disk.grow(len_bytes, device_len_bytes).map_err(|error| match error {
-        dendro_disk::Error::NoSpace { .. } => {
-            "the file system that holds it is full: free some room there".to_owned()
-        }
-        error => error.to_string(),
-    })?;
     Ok(Resized {
         before_bytes,
         size_bytes: size_bytes(disk, device),
@@ -59,6 +73,55 @@ pub fn resize(
         segment_count: disk.superblock().layout.segment_count(),
         available_bytes: disk.space().available_bytes,
     })
+}
+
+/// Makes the volume shorter.
+fn shrink(
+    disk: &LogDisk,
+    device: &FileDevice,
+    len_bytes: u64,
+    device_len_bytes: u64,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
+    disk.begin_shrinking(len_bytes, device_len_bytes).map_err(|error| match error {
+        dendro_disk::Error::NoSpace { needed_bytes, .. } => format!(
+            "what the volume holds does not fit into {}; it needs {} at least",
+            text::size(len_bytes),
+            text::size(with_backups(disk, device, needed_bytes))
+        ),
+        error => error.to_string(),
+    })?;
+    let mut told = None;
+    loop {
+        let stepped = disk.shrink_step().map_err(|error| match error {
+            dendro_disk::Error::NoSpace { .. } => {
+                "there is no room to move what lies behind the new end, and the volume keeps its \
+                 size; delete something, or make it less small"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        });
+        let Some(ShrinkProgress { segment_count, left_count }) = stepped? else { return Ok(()) };
+        let now = SystemClock.now();
+        if told.is_none_or(|told| now.since(told) >= TELL_INTERVAL) {
+            told = Some(now);
+            if tell(ResizeProgress { segment_count, left_count }).is_break() {
+                disk.stop_shrinking();
+                return Err("it was given up, and the volume keeps its size".into());
+            }
+        }
+    }
+}
+
+/// The size of a volume that has so many bytes of segments.
+fn with_backups(disk: &LogDisk, device: &FileDevice, segments_bytes: u64) -> u64 {
+    let superblock = disk.superblock();
+    let takes_all = !device.is_resizable()
+        || superblock
+            .layout_on(segments_bytes, segments_bytes)
+            .is_ok_and(|layout| layout.len_bytes() >= segments_bytes);
+    let behind_bytes = if takes_all { 0 } else { superblock.layout.segment_size_bytes() };
+    segments_bytes + behind_bytes
 }
 
 /// The size of the volume: that of the device, or of the part of it that it takes.

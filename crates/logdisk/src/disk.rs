@@ -37,7 +37,7 @@ use crate::read::Reader;
 use crate::reclaim::make_room::RoomMaker;
 use crate::reclaim::no_space::Reclaimer;
 use crate::reclaim::removal::Remover;
-use crate::resize::Resizer;
+use crate::resize::{Resizer, ShrinkProgress};
 use crate::scrub::Scrub;
 use crate::snapshots::manage::VersionManager;
 use crate::space::reserve::Accounts;
@@ -257,6 +257,47 @@ impl LogDisk {
         Ok(())
     }
 
+    /// Begins to make the volume shorter: it keeps the first `len_bytes` of the device, in whole
+    /// segments and without the room for backups of superblocks at the end of a device of
+    /// `device_len_bytes`. [`Self::shrink_step`] does the work, while clients go on. From now on
+    /// they are told the free space of the smaller volume. If the device is longer than
+    /// `device_len_bytes` it is made that short in the end; a volume that is as short already has
+    /// its device cut off at once.
+    ///
+    /// After a crash the volume is as long as before, or has its new length.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when what clients have would not fit: [`Self::smallest_len_bytes`] would;
+    /// [`Error::Io`] when the volume would have too few segments, is smaller already, or is being
+    /// made smaller; [`Error::ReadOnly`]; [`Error::Failed`] when the device fails.
+    pub fn begin_shrinking(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
+        self.resizer.begin_shrinking(len_bytes, device_len_bytes)
+    }
+
+    /// Performs one step of making the volume shorter: empties a segment, or takes a checkpoint.
+    /// Returns how far it is, or `None` when there is nothing left to be done.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when there is no room to empty the segments; [`Error::Corrupted`] when
+    /// something in them cannot be read; [`Error::Io`] when the device cannot be made shorter;
+    /// [`Error::ReadOnly`] when the disk was shut down meanwhile; [`Error::Failed`] when the device
+    /// fails. The volume has its former size, or the new one if only the device could not be
+    /// made shorter.
+    pub fn shrink_step(&self) -> Result<Option<ShrinkProgress>> {
+        self.resizer.shrink_step()
+    }
+
+    /// Gives up making the volume shorter: it keeps its size.
+    pub fn stop_shrinking(&self) {
+        self.resizer.stop_shrinking();
+    }
+
+    /// The bytes of the smallest number of segments into which fits what clients have, and have
+    /// reserved; those of all if there is no smaller one. The room for backups comes on top.
+    pub fn smallest_len_bytes(&self) -> u64 {
+        self.resizer.smallest_layout().len_bytes()
+    }
+
     /// Performs one step of a checkpoint if one is under way or due. Returns whether it did.
     ///
     /// # Errors
@@ -268,7 +309,8 @@ impl LogDisk {
     /// The number of segments that are not filled again because the device could not write them, or
     /// because they have parts of such segments.
     pub fn retired_segment_count(&self) -> u32 {
-        self.volume.read().state().segments().retired_count()
+        let count = self.volume.layout().segment_count();
+        self.volume.read().state().segments().retired_count(count)
     }
 
     /// Whether a write found the host full and waits for room.

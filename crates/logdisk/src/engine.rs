@@ -8,6 +8,7 @@
 //! 3. A block is read from memory as long as its partial segment has not been written.
 
 mod access;
+mod leaving;
 pub(crate) mod main_head;
 pub(crate) mod open_unit;
 mod placing;

@@ -17,7 +17,7 @@
 //! - `clean`: how segments are emptied, and how scattered pages are coalesced.
 //! - `scrub`: how everything on the device that is live is read and checked.
 //! - `reclaim`: how room is made and space is freed, and what is done when something does not fit.
-//! - `resize`: how the volume gets more segments.
+//! - `resize`: how the volume gets more segments, or fewer.
 //! - `background`: what is due, and in which order it is done.
 //! - `snapshots`: how versions are made and deleted, and what they take.
 //! - `commit`: how units are applied, whole or not at all.
@@ -65,5 +65,6 @@ pub use frozen::FrozenVolume;
 pub use log::segments::{SegmentCounts, SegmentState};
 pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;
+pub use resize::ShrinkProgress;
 pub use scrub::{Scrub, ScrubProgress};
 pub use volume::holds::LockHolder;

@@ -1,4 +1,4 @@
-//! Resizing: the volume gets more segments.
+//! Resizing: the volume gets more segments, or fewer ([`shrink`]).
 //!
 //! A volume has as many segments as its newest superblock states. The steps of growing, in order,
 //! with the loss that each prevents:
@@ -13,33 +13,56 @@
 //!
 //! Invariants:
 //! 1. (resize 1) A segment is filled only after two superblocks that count it are durable.
+//! 2. (resize 2) A superblock that does not count a segment is written only when the last
+//!    checkpoint refers to nothing in it, and the log behind that does not either.
+//! 3. (resize 3) The device becomes shorter only after two superblocks that do not count what is
+//!    cut off are durable, and a backup of the newest one at its new end.
+
+mod shrink;
+mod standing;
 
 use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::{Error, Result};
 use dendro_format::Superblock;
 
+pub use self::standing::ShrinkProgress;
+use self::standing::Shrinking;
 use crate::checkpoint::{Checkpointer, unless_put_off};
+use crate::clean::cleaner::Cleaner;
 use crate::fault::no_space;
 use crate::log::backups;
 use crate::log::segments::NewTable;
+use crate::reclaim::no_space::Reclaimer;
+use crate::space::reserve::Accounts;
 use crate::volume::Volume;
 
 /// Resizes a volume.
 pub(crate) struct Resizer {
     volume: Arc<Volume>,
+    accounts: Arc<Accounts>,
     checkpointer: Arc<Checkpointer>,
-    /// Held by the one that resizes.
-    turn: Mutex<()>,
+    cleaner: Arc<Cleaner>,
+    reclaimer: Arc<Reclaimer>,
+    /// Held by the one that resizes. While the volume becomes shorter, it has how far that is.
+    shrinking: Mutex<Option<Shrinking>>,
 }
 
 impl Resizer {
-    pub(crate) const fn new(volume: Arc<Volume>, checkpointer: Arc<Checkpointer>) -> Self {
-        Self { volume, checkpointer, turn: Mutex::new(()) }
+    pub(crate) const fn new(
+        volume: Arc<Volume>,
+        accounts: Arc<Accounts>,
+        checkpointer: Arc<Checkpointer>,
+        cleaner: Arc<Cleaner>,
+        reclaimer: Arc<Reclaimer>,
+    ) -> Self {
+        let shrinking = Mutex::new(None);
+        Self { volume, accounts, checkpointer, cleaner, reclaimer, shrinking }
     }
 
     /// See [`LogDisk::grow`](crate::LogDisk::grow).
     pub(crate) fn grow(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
-        let _turn = self.turn.lock();
+        let shrinking = self.shrinking.lock();
+        refuse_while(&shrinking)?;
         self.volume.check_writable(&self.volume.read())?;
         let superblock = self.volume.superblock().clone();
         let before_bytes = self.volume.device().len_bytes();
@@ -61,12 +84,7 @@ impl Resizer {
             next.layout = layout;
             next.written = now;
         })?;
-        // A checkpoint that is put off has written no superblock.
-        if !unless_put_off(self.checkpointer.take_always())? {
-            self.volume.append_superblock(&mut self.volume.superblock(), |next| {
-                next.written = now;
-            })?;
-        }
+        self.state_again()?;
         let mut engine = self.volume.write();
         self.volume.add_segments(&mut engine, layout, table);
         // Policies divide blocks by what there is room for.
@@ -74,6 +92,17 @@ impl Resizer {
         engine.set_policy(policy);
         self.volume.unlock(engine);
         Ok(())
+    }
+
+    /// Writes a checkpoint and a superblock, so that another one states the size that the newest
+    /// one states.
+    fn state_again(&self) -> Result<()> {
+        // A checkpoint that is put off has written no superblock.
+        if unless_put_off(self.checkpointer.take_always())? {
+            return Ok(());
+        }
+        let now = self.volume.now();
+        self.volume.append_superblock(&mut self.volume.superblock(), |next| next.written = now)
     }
 
     /// Makes the device longer.
@@ -85,5 +114,13 @@ impl Resizer {
             no_space(&error, len_bytes - device.len_bytes())
                 .unwrap_or_else(|| Error::Io(format!("making the device longer: {error}")))
         })
+    }
+}
+
+/// One size is made at a time.
+fn refuse_while(shrinking: &Option<Shrinking>) -> Result<()> {
+    match shrinking {
+        Some(_) => Err(Error::Io("the volume is being made smaller".into())),
+        None => Ok(()),
     }
 }

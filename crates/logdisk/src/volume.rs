@@ -24,7 +24,7 @@ use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::log::backups::Backups;
-use crate::log::redirection::VolumeDevice;
+use crate::log::redirection::{VolumeDevice, redirect};
 use crate::log::segments::NewTable;
 use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
@@ -160,6 +160,32 @@ impl Volume {
         self.store.layout().get()
     }
 
+    /// The part of the layout that the volume keeps: all of it, unless the volume becomes shorter.
+    pub(crate) fn usable_layout(&self) -> Layout {
+        self.store.layout().usable()
+    }
+
+    /// Has the volume keep only this part of its segments, or all of them again.
+    pub(crate) fn set_usable_layout(&self, layout: Layout) {
+        self.store.layout().set_usable(layout);
+    }
+
+    /// Ends the volume before the segments that were given up, as its superblock states.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the superblock's list of retired segments is unsound: the volume
+    /// latches.
+    pub(crate) fn cut_off_segments(
+        &self,
+        engine: &mut Engine,
+        superblock: &Superblock,
+    ) -> Result<()> {
+        redirect(&self.device, superblock).map_err(|error| self.latch(Fault::Error(error)))?;
+        engine.state_mut().segments_mut().cut_off(superblock.layout);
+        self.store.layout().set(superblock.layout);
+        Ok(())
+    }
+
     /// Gives the volume more segments, as its superblock states. Streams may fill them from now on.
     pub(crate) fn add_segments(&self, engine: &mut Engine, layout: Layout, table: NewTable) {
         // Whoever sees the layout before the table waits for the lock of the engine.
@@ -244,15 +270,15 @@ impl Volume {
         self.failure().is_none() && self.read().closed_reason().is_none()
     }
 
-    /// The most that the limit of dirty nodes can be, in bytes.
-    pub(crate) fn most_dirty_bytes(&self) -> u64 {
-        self.dirty_limit_bytes(0)
+    /// The most that the limit of dirty nodes can be with this layout, in bytes.
+    pub(crate) fn most_dirty_bytes(&self, layout: Layout) -> u64 {
+        budget::dirty_limit_bytes(self.store.cache_size_bytes(), layout.len_bytes(), 0)
     }
 
     /// The limit of dirty nodes, in bytes, above which a checkpoint is due.
     fn dirty_limit_bytes(&self, table_bytes: u64) -> u64 {
-        let cache_size_bytes = self.store.cache_size_bytes();
-        budget::dirty_limit_bytes(cache_size_bytes, self.layout().len_bytes(), table_bytes)
+        let len_bytes = self.usable_layout().len_bytes();
+        budget::dirty_limit_bytes(self.store.cache_size_bytes(), len_bytes, table_bytes)
     }
 
     /// Whether dirty nodes take so much memory that a checkpoint is due.

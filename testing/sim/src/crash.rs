@@ -160,7 +160,10 @@ fn damage(image: &SimDevice, recording: &Recording, rng: &mut Rng) -> String {
             return rng.below(image.len_bytes().min(64 << 10));
         }
         let event = recording.event(rng.below(recording.len() as u64) as usize);
-        if let EventKind::Write { offset, len_bytes } = event {
+        // The device may have become shorter since.
+        if let EventKind::Write { offset, len_bytes } = event
+            && offset + len_bytes <= image.len_bytes()
+        {
             return offset + rng.below(len_bytes);
         }
     };

@@ -117,7 +117,9 @@ fn flip(
     let style = CrashStyle::draw(rng);
     let image = Arc::new(run.recording.image_at(event, rng, style));
     let parts = Parts::of(&image)?;
-    let Some(place) = parts.draw(rng, &run.recording, event) else { return Ok(()) };
+    let drawn = parts.draw(rng, &run.recording, event);
+    // The device may have become shorter since.
+    let Some(place) = drawn.filter(|place| *place < image.len_bytes()) else { return Ok(()) };
     image.corrupt(place..place + 1, 1);
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     let describe = |what: String| format!("event {event}, {style:?}, byte {place}: {what}");

@@ -26,6 +26,8 @@ pub struct LogEngine {
     pub open: OpenOptions,
     /// They are made longer while they have fewer segments; 0: they stay as they are.
     pub grows_to: u32,
+    /// Whether they are made shorter.
+    pub shrinks: bool,
 }
 
 impl LogEngine {
@@ -70,7 +72,8 @@ impl LogEngine {
             ..OpenOptions::default()
         };
         let grows_to = if uuid.0[2] % 4 == 0 { 40 + 2 * u32::from(uuid.0[3]) } else { 0 };
-        Self { format, open, grows_to }
+        let shrinks = uuid.0[4] % 4 == 0;
+        Self { format, open, grows_to, shrinks }
     }
 
     fn open_with(&self, device: Arc<dyn Device>, options: OpenOptions) -> Outcome<LogDisk> {
@@ -138,6 +141,35 @@ fn grow(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     }
 }
 
+/// Goes on making the volume shorter, or begins with it or gives it up.
+fn shrink(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
+    if rng.chance(30) {
+        let size = disk.superblock().layout.segment_size_bytes();
+        let least_bytes = disk.smallest_len_bytes();
+        let spare = (disk.superblock().layout.len_bytes() - least_bytes) / size;
+        let added = if rng.chance(50) { 0 } else { rng.below(spare + 1) };
+        let len_bytes = least_bytes + added * size;
+        let behind_bytes = (1 + rng.below(40)) * PAGE_SIZE as u64;
+        match disk.begin_shrinking(len_bytes, len_bytes + behind_bytes) {
+            // It is being made shorter, or is as short.
+            Ok(()) | Err(Error::Io(_) | Error::NoSpace { .. }) => {}
+            begun => return begun,
+        }
+    }
+    for _ in 0..rng.below(20) {
+        match disk.shrink_step() {
+            Ok(Some(_)) => {}
+            // It is done, or the volume is as before.
+            Ok(None) | Err(Error::Io(_) | Error::NoSpace { .. }) => break,
+            stepped => return stepped.map(drop),
+        }
+    }
+    if rng.chance(5) {
+        disk.stop_shrinking();
+    }
+    Ok(())
+}
+
 /// Stands still, so that the model knows when versions were made.
 struct StandingClock;
 
@@ -182,6 +214,9 @@ impl Engine for LogEngine {
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
         if disk.superblock().layout.segment_count() < self.grows_to && rng.chance(25) {
             return grow(disk, rng).map_err(text);
+        }
+        if self.shrinks && rng.chance(25) {
+            return shrink(disk, rng).map_err(text);
         }
         match rng.below(14) {
             13 => coalesce(disk, rng).map_err(text),

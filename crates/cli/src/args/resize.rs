@@ -9,8 +9,9 @@ use dendro_daemon::text;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The volume goes on being used meanwhile if it is mounted. An image file becomes as long as the
-volume; of a block device, which has to be that long, the volume takes the first part. After a power
-cut the volume has the old size or the new one.")]
+volume; of a block device, which has to be that long, the volume takes the first part. What would lie
+behind the new end of a smaller volume is moved first; whether it fits is said before. If that is
+interrupted the volume keeps its size. After a power cut it has the old size or the new one.")]
 pub(crate) struct ResizeArgs {
     /// An image file, a block device, a mount point or a path inside a mount
     pub(crate) target: PathBuf,

@@ -1,12 +1,13 @@
 //! `dendro resize`.
 
-use dendro_control::resizing::{ResizeRequest, ResizeTo, Resized};
+use dendro_control::resizing::{ResizeProgress, ResizeRequest, ResizeTo, Resized};
 use dendro_daemon::text;
 use serde::Serialize;
 
 use crate::args::resize::ResizeArgs;
 use crate::failure::Failure;
 use crate::offline;
+use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target::{self, Target};
 
@@ -24,13 +25,20 @@ struct Outcome<'a> {
 
 pub(crate) fn run(args: &ResizeArgs, quiet: bool) -> Result<(), Failure> {
     let request = ResizeRequest { to: args.size };
+    let line = Progress::bar(quiet);
+    let show = |ResizeProgress { segment_count, left_count }| {
+        let done = segment_count - left_count.min(segment_count);
+        let percent = u64::from(done) * 100 / u64::from(segment_count.max(1));
+        line.show_part(percent, format!("{done} of {segment_count} segments emptied"));
+    };
     let resized = match target::find(&args.target)? {
         Target::Mounted(served) => served
             .client
-            .resize(request)
+            .resize(request, show)
             .map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?,
-        Target::Unmounted(source) => offline::resize(&source, request)?,
+        Target::Unmounted(source) => offline::resize(&source, request, show)?,
     };
+    drop(line);
     let outcome = Outcome {
         target: &args.target.display().to_string(),
         size_bytes: resized.size_bytes,

@@ -11,7 +11,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
-use crate::messages::resizing::{ResizeRequest, Resized};
+use crate::messages::resizing::{ResizeProgress, ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 use crate::messages::{
@@ -226,15 +226,23 @@ impl Client {
         })
     }
 
-    /// [`Command::Resize`].
+    /// [`Command::Resize`]; `tell` is called with how far it is.
     ///
     /// # Errors
     /// [`ClientError`]; refused with the reason.
-    pub fn resize(&self, request: ResizeRequest) -> Result<Resized, ClientError> {
-        match self.ask(Command::Resize(request))? {
-            Outcome::Resized(resized) => Ok(resized),
+    pub fn resize(
+        &self,
+        request: ResizeRequest,
+        mut tell: impl FnMut(ResizeProgress),
+    ) -> Result<Resized, ClientError> {
+        self.follow(Command::Resize(request), |outcome| match outcome {
+            Outcome::Resizing(progress) => {
+                tell(progress);
+                Ok(None)
+            }
+            Outcome::Resized(resized) => Ok(Some(resized)),
             other => Err(self.unexpected(&other)),
-        }
+        })
     }
 
     /// [`Command::Set`].

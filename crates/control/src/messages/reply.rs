@@ -10,7 +10,7 @@ use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segment
 use super::coalescing::Coalesced;
 use super::damage::DamageInfo;
 use super::mounts::{MountReply, ViewInfo};
-use super::resizing::Resized;
+use super::resizing::{ResizeProgress, Resized};
 use super::scrub::ScrubInfo;
 use super::streams::{ReceivedInfo, StreamInfo};
 use super::versions::VersionsReply;
@@ -66,6 +66,9 @@ pub enum Outcome {
     Checked(Box<CheckReport>),
     /// The reply to [`Command::Send`](super::Command::Send), when the stream was written.
     Sent(Box<StreamInfo>),
+    /// How far a volume that becomes shorter is; the reply to
+    /// [`Command::Resize`](super::Command::Resize) follows.
+    Resizing(ResizeProgress),
     /// The reply to [`Command::Resize`](super::Command::Resize).
     Resized(Resized),
     /// The reply to [`Command::Receive`](super::Command::Receive), when the version is durable.

@@ -1,4 +1,4 @@
-//! Resizing: a volume becomes longer, and the image file with it.
+//! Resizing: a volume becomes longer or shorter, and the image file with it.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,21 @@ pub enum ResizeTo {
     Max,
 }
 
-/// Resizes the volume.
+/// Resizes the volume. While it becomes shorter, replies of progress come before the result. A
+/// client that closes its end gives that up, and the volume keeps its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizeRequest {
     /// How long it is to become.
     pub to: ResizeTo,
+}
+
+/// How far it is that a volume becomes shorter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeProgress {
+    /// The segments that the volume gives up.
+    pub segment_count: u32,
+    /// Those of them that are not empty yet.
+    pub left_count: u32,
 }
 
 /// The result of a [`ResizeRequest`].

@@ -81,7 +81,9 @@ fn answer(
         Command::Send(asked) => {
             Outcome::Sent(Box::new(admin.send(request.mount(None), asked, descriptor)?))
         }
-        Command::Resize(asked) => Outcome::Resized(admin.resize(*asked)?),
+        Command::Resize(asked) => {
+            Outcome::Resized(admin.resize(*asked, &mut |_| ControlFlow::Continue(()))?)
+        }
         Command::Receive(asked) => Outcome::Received(Box::new(admin.receive(asked, descriptor)?)),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {

@@ -255,7 +255,7 @@ impl Cleaner {
         // The number of segments that all live blocks would take if they were packed. Cleaning
         // cannot get below it.
         let packed = self.accounts.stored_bytes(&engine).div_ceil(self.accounts.fillable_bytes());
-        let possible = (self.volume.layout().log_segments().count() as u64)
+        let possible = (self.volume.usable_layout().log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.accounts.room_is_short(&engine, at_least)
             && !self.cleaned.is_fruitless(engine.commit_seq(), self.volume.layout().segment_count())
@@ -276,7 +276,7 @@ impl Cleaner {
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // Survivors go to the main log in this case and leave the reserve untouched.
-            Choice::MostToGain => {
+            Choice::MostToGain | Choice::Only(_) => {
                 (cleaning * BATCH_BYTES).saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
             Choice::Policy | Choice::Idle => cleaning + 1,
@@ -312,9 +312,8 @@ impl Cleaner {
             has_progressed = true;
             // A search of the whole map takes too long for a waiting writer, as long as other
             // segments can be emptied.
-            if let Some(searching) =
-                job.take_if(|job| job.search.is_some() && !self.is_last_resort())
-            {
+            let may_search = matches!(choice, Choice::Only(_)) || self.is_last_resort();
+            if let Some(searching) = job.take_if(|job| job.search.is_some() && !may_search) {
                 self.end_job(searching.victim, searching.body.into_buf(), false);
             }
         }
@@ -355,10 +354,14 @@ impl Cleaner {
             _ => u32::MAX,
         };
         let jobs = cleaning.jobs.iter().enumerate();
+        let jobs = jobs.filter(|(_, job)| choice.concerns(job.victim));
         let best = jobs.map(|(at, job)| (live_bytes_of(job.victim), at)).min();
         let is_best = |live: u32| live < most && least.is_none_or(|least| live <= least);
         if let Some((_, at)) = best.filter(|&(live, _)| is_best(live)) {
             return cleaning.jobs.remove(at);
+        }
+        if matches!(choice, Choice::Only(_)) && cleaning.picking.victim_count() < MAX_JOBS {
+            return None;
         }
         for job in std::mem::take(&mut cleaning.jobs) {
             self.abandon(cleaning, job.victim, job.body.into_buf());
@@ -471,6 +474,11 @@ impl Cleaner {
             cleaning.picking.set_aside(victim, now);
         }
         self.abandon(&mut cleaning, victim, bytes);
+    }
+
+    /// Whether the segment has something that could not be read or moved some time ago.
+    pub(crate) fn is_set_aside(&self, segment: SegmentNo) -> bool {
+        self.cleaning.lock().picking.is_set_aside(segment)
     }
 
     /// Allows segments that could not be emptied to be picked again at once.

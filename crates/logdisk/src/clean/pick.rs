@@ -6,6 +6,7 @@ use std::time::Duration;
 use dendro_base::sync::{Arc, RwLockReadGuard};
 use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Rng, Timestamp};
+use dendro_format::layout::FIRST_LOG_SEGMENT;
 use dendro_format::{Head, Layout, SegmentNo};
 use dendro_policy::{Kind, Segment};
 
@@ -53,6 +54,15 @@ pub(crate) enum Choice {
     /// The segment that the policy picks among those with a small live share: there is time to wait
     /// until more blocks are dead.
     Idle,
+    /// This segment, whatever is live in it: it is given up.
+    Only(SegmentNo),
+}
+
+impl Choice {
+    /// Whether it may be this segment.
+    pub(super) fn concerns(self, segment: SegmentNo) -> bool {
+        !matches!(self, Self::Only(only) if only != segment)
+    }
 }
 
 /// What is known for the next choice.
@@ -102,6 +112,11 @@ impl Picking {
         self.set_aside.insert(segment, now);
     }
 
+    /// Whether the segment could not be emptied some time ago.
+    pub(super) fn is_set_aside(&self, segment: SegmentNo) -> bool {
+        self.set_aside.contains_key(&segment)
+    }
+
     /// Notes that a segment was emptied.
     pub(super) fn note_emptied(&mut self, segment: SegmentNo) {
         self.set_aside.remove(&segment);
@@ -132,7 +147,9 @@ impl Picking {
     ) -> Option<(SegmentNo, RwLockReadGuard<'v, Engine>)> {
         loop {
             let picked = match choice {
-                Choice::MostToGain | Choice::NearlyEmpty => self.emptiest(volume, choice)?,
+                Choice::MostToGain | Choice::NearlyEmpty | Choice::Only(_) => {
+                    self.emptiest(volume, choice)?
+                }
                 Choice::Policy | Choice::Idle => self.picked_by_policy(volume, choice)?,
             };
             let engine = volume.read();
@@ -193,7 +210,11 @@ impl Picking {
 
     /// Calls `look` with each candidate.
     fn each_candidate(&self, volume: &Volume, choice: Choice, mut look: impl FnMut(&Segment)) {
-        let mut segments = volume.layout().log_segments().peekable();
+        let all = match choice {
+            Choice::Only(segment) => segment.0..segment.0 + 1,
+            _ => FIRST_LOG_SEGMENT.0..volume.layout().segment_count(),
+        };
+        let mut segments = all.map(SegmentNo).peekable();
         while segments.peek().is_some() {
             let engine = volume.read();
             let left_alone = self.left_alone(&engine);
@@ -235,6 +256,7 @@ fn is_candidate(
     let view = segments.policy_view(segment);
     let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
         && view.live_bytes > 0
+        && choice.concerns(segment)
         && segments.packed_bytes_of(segment) < most_live_bytes(segments.layout(), choice)
         && left_alone.binary_search(&segment).is_err();
     // Most nodes become dead with the next checkpoints, so young map segments are left alone.
@@ -242,7 +264,7 @@ fn is_candidate(
     // still while no client writes; so these are candidates at any age.
     let young_bytes = NODES_LIVE_SEGMENTS * segments.layout().segment_size_bytes();
     may_be_cleaned
-        && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
+        && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty | Choice::Only(_))
             || segments.head(segment) != Head::Map
             || view.live_bytes < most_live_bytes(segments.layout(), Choice::NearlyEmpty)
             || engine.state().clock().saturating_sub(view.filled_at) >= young_bytes)
@@ -257,6 +279,7 @@ pub(super) fn most_live_bytes(layout: Layout, choice: Choice) -> u32 {
         Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
         Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
         Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
+        Choice::Only(_) => return u32::MAX,
     };
     (size * share) as u32
 }

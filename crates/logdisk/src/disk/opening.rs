@@ -162,7 +162,7 @@ impl LogDisk {
             room_maker: room_maker(),
             remover: remover(),
             reclaimer: reclaimer(),
-            resizer: Resizer::new(volume(), checkpointer()),
+            resizer: Resizer::new(volume(), accounts(), checkpointer(), cleaner(), reclaimer()),
             versions: VersionManager::new(volume(), accounts(), reclaimer()),
             background: background(),
             recovery_notes: notes,

@@ -9,24 +9,42 @@ use dendro_format::Layout;
 pub(crate) struct CurrentLayout {
     segment_size_log2: u8,
     segment_count: Arc<AtomicU32>,
+    usable_count: Arc<AtomicU32>,
 }
 
 impl CurrentLayout {
     pub(crate) fn new(layout: Layout) -> Self {
+        let count = || Arc::new(AtomicU32::new(layout.segment_count()));
         Self {
             segment_size_log2: layout.segment_size_log2(),
-            segment_count: Arc::new(AtomicU32::new(layout.segment_count())),
+            segment_count: count(),
+            usable_count: count(),
         }
     }
 
     pub(crate) fn get(&self) -> Layout {
-        let count = self.segment_count.load(Ordering::Acquire);
+        self.with(&self.segment_count)
+    }
+
+    /// The part of it that the volume keeps: all of it, unless the volume becomes shorter.
+    pub(crate) fn usable(&self) -> Layout {
+        self.with(&self.usable_count)
+    }
+
+    fn with(&self, count: &AtomicU32) -> Layout {
+        let count = count.load(Ordering::Acquire);
         Layout::new(self.segment_size_log2, count).expect("it was taken from a layout")
     }
 
     /// Changes the number of segments to that of `layout`, whose segments have the same size.
     pub(crate) fn set(&self, layout: Layout) {
-        debug_assert_eq!(layout.segment_size_log2(), self.segment_size_log2);
+        self.set_usable(layout);
         self.segment_count.store(layout.segment_count(), Ordering::Release);
+    }
+
+    /// Changes the part that the volume keeps.
+    pub(crate) fn set_usable(&self, layout: Layout) {
+        debug_assert_eq!(layout.segment_size_log2(), self.segment_size_log2);
+        self.usable_count.store(layout.segment_count(), Ordering::Release);
     }
 }

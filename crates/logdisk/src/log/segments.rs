@@ -13,6 +13,7 @@ mod hold;
 mod mirror;
 mod pins;
 mod retire;
+mod shrink;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -58,7 +59,7 @@ pub struct SegmentCounts {
     /// Segments that were filled and hold nothing live; they wait until they may become clean.
     pub pending: u32,
     /// Segments that are never filled again, because the device could not write them or because
-    /// parts of such segments lie in them.
+    /// parts of such segments lie in them; and those that a volume gives up that becomes shorter.
     pub retired: u32,
     /// Segments that mirror segments of the map.
     pub mirror: u32,
@@ -76,8 +77,9 @@ enum Standing {
 }
 
 impl Standing {
-    const fn of(entry: &Entry) -> Self {
+    const fn of(entry: &Entry, is_given_up: bool) -> Self {
         match entry.state() {
+            SegmentState::Clean if is_given_up => Self::Retired,
             SegmentState::Clean => Self::Clean,
             SegmentState::Open => Self::Open,
             SegmentState::Dirty if entry.live_bytes == 0 => Self::Pending,
@@ -108,6 +110,10 @@ pub(crate) struct Segments {
     table: Vec<Entry>,
     /// Segments from this one on have never held anything, and their entries take no memory.
     used_end: u32,
+    /// Segments from this one on are given up.
+    end: u32,
+    /// Those of them in which something is needed.
+    leaving: RoaringBitmap,
     clean: RoaringBitmap,
     pending: RoaringBitmap,
     /// The segments that become retired when they would become clean, and those that are.
@@ -147,6 +153,8 @@ impl Segments {
             layout,
             table: table.expect("there is memory for the table of segments"),
             used_end: 0,
+            end: count,
+            leaving: RoaringBitmap::new(),
             counts: SegmentCounts { clean: clean.len() as u32, ..SegmentCounts::default() },
             clean,
             pending: RoaringBitmap::new(),
@@ -267,10 +275,11 @@ impl Segments {
 
     /// Changes a segment, and keeps the counts and sets up to date.
     fn change<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Entry) -> T) -> T {
+        let is_given_up = self.is_given_up(segment);
         let entry = &mut self.table[segment.0 as usize];
-        let before = Standing::of(entry);
+        let before = Standing::of(entry, is_given_up);
         let result = change(entry);
-        let after = Standing::of(entry);
+        let after = Standing::of(entry, is_given_up);
         if before != after {
             self.note_standing(segment, before, after);
         }
@@ -288,7 +297,8 @@ impl Segments {
         match after {
             Standing::Clean => self.clean.insert(segment.0),
             Standing::Pending => self.pending.insert(segment.0),
-            Standing::Open | Standing::Dirty | Standing::Retired | Standing::Mirror => false,
+            Standing::Retired => self.leaving.remove(segment.0),
+            Standing::Open | Standing::Dirty | Standing::Mirror => false,
         };
         self.used_end = self.used_end.max(segment.0 + 1);
     }
@@ -304,7 +314,10 @@ impl Segments {
     }
 
     pub(crate) fn state(&self, segment: SegmentNo) -> SegmentState {
-        self.table[segment.0 as usize].state()
+        match self.table[segment.0 as usize].state() {
+            SegmentState::Clean if self.is_given_up(segment) => SegmentState::Retired,
+            state => state,
+        }
     }
 
     pub(crate) fn usage(&self, segment: SegmentNo) -> Usage {
@@ -453,7 +466,7 @@ impl Segments {
     /// Whether nothing in the segment is live, and it waits until a checkpoint or the log makes it
     /// clean.
     pub(crate) fn is_pending(&self, segment: SegmentNo) -> bool {
-        Standing::of(&self.table[segment.0 as usize]) == Standing::Pending
+        Standing::of(&self.table[segment.0 as usize], false) == Standing::Pending
     }
 
     /// The generation of the segment that `addr` lies in.
@@ -509,7 +522,7 @@ impl Segments {
     pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
         let state = self.state_when_clean(segment);
         self.change(segment, |entry| {
-            let is_pending = Standing::of(entry) == Standing::Pending;
+            let is_pending = Standing::of(entry, false) == Standing::Pending;
             assert!(is_pending, "segment {segment} is still needed");
             entry.set_state(state);
         });

@@ -4,6 +4,8 @@
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Ledger, Reservation, Result};
+use dendro_format::Layout;
+use dendro_format::layout::MIN_SEGMENT_COUNT;
 
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::map::node::LEAF_LEN_BYTES;
@@ -199,7 +201,7 @@ impl Accounts {
             .segments()
             .live_bytes()
             .div_ceil(self.volume.layout().segment_size_bytes());
-        let all = self.volume.layout().log_segments().count() as u64;
+        let all = self.volume.usable_layout().log_segments().count() as u64;
         let dead = u128::from(all.saturating_sub(live));
         let all = u128::from(all);
         self.pace_segments() + (dead * dead * dead / (4 * all * all)) as u32
@@ -208,7 +210,7 @@ impl Accounts {
     /// The pace: with fewer clean segments than this, commits assist cleaning in proportion to what
     /// is missing.
     pub(crate) fn pace_segments(&self) -> u32 {
-        let count = self.volume.layout().segment_count();
+        let count = self.volume.usable_layout().segment_count();
         let default = (count / 128).clamp(2, 64);
         // A setting larger than the volume means all segments.
         self.clean_settings().min_clean_segments.unwrap_or(default).min(count)
@@ -294,18 +296,42 @@ impl Accounts {
     /// The segments beyond those for checkpoints that only cleaning and units that give space back
     /// may use.
     pub(crate) fn reclaim_reserve(&self) -> u32 {
-        2 + (self.volume.layout().segment_count() / 256).min(4)
+        reclaim_reserve(self.volume.usable_layout())
     }
 
     /// The capacity of the volume for clients: the segments less those out of use, the reserves and
     /// those that the map stream fills, each as far as it can be filled with live blocks.
     pub(crate) fn capacity_bytes(&self, engine: &Engine) -> u64 {
-        let retired = u64::from(engine.state().segments().retired_count());
-        let segments = self.volume.layout().log_segments().count() as u64 - retired;
-        let reserve =
-            u64::from(self.reserve_for(self.volume.most_dirty_bytes()) + self.reclaim_reserve());
+        self.capacity_with(engine, self.volume.usable_layout())
+    }
+
+    /// What the capacity would be with another number of segments.
+    fn capacity_with(&self, engine: &Engine, layout: Layout) -> u64 {
+        let retired = engine.state().segments().retired_count(layout.segment_count());
+        let segments = layout.log_segments().count() as u64 - u64::from(retired);
+        let dirty_bytes = self.volume.most_dirty_bytes(layout);
+        let reserve = u64::from(self.reserve_for(dirty_bytes) + reclaim_reserve(layout));
         let filled = u64::from(self.volume.metadata_copies());
         segments.saturating_sub(reserve + filled) * self.fillable_bytes()
+    }
+
+    /// Whether what clients have and have reserved would fit into a volume of this layout, with one
+    /// segment to spare.
+    pub(crate) fn fits_into(&self, engine: &Engine, layout: Layout) -> bool {
+        let charged_bytes = self.charged_bytes(engine).saturating_add(self.reserved_bytes());
+        let spare_bytes = layout.segment_size_bytes();
+        charged_bytes.saturating_add(spare_bytes) <= self.capacity_with(engine, layout)
+    }
+
+    /// The smallest layout into which that would fit; at most the present one.
+    pub(crate) fn smallest_layout(&self, engine: &Engine) -> Layout {
+        let present = self.volume.layout();
+        let charged_bytes = self.charged_bytes(engine).saturating_add(self.reserved_bytes());
+        let least = (charged_bytes / self.fillable_bytes()).max(u64::from(MIN_SEGMENT_COUNT));
+        let counts = u32::try_from(least).unwrap_or(u32::MAX)..present.segment_count();
+        let layouts =
+            counts.filter_map(|count| Layout::new(present.segment_size_log2(), count).ok());
+        layouts.into_iter().find(|layout| self.fits_into(engine, *layout)).unwrap_or(present)
     }
 
     /// The most live bytes of a segment with which cleaning still gains something. Partial segments
@@ -350,4 +376,9 @@ impl Accounts {
         let kept_bytes = if engine.state().versions().are_several() { map_bytes } else { 0 };
         self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
+}
+
+/// See [`Accounts::reclaim_reserve`].
+fn reclaim_reserve(layout: Layout) -> u32 {
+    2 + (layout.segment_count() / 256).min(4)
 }

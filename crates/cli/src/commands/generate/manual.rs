@@ -387,6 +387,10 @@ const PAGES: &[(&str, Page)] = &[
                 ("To 20 GiB, while it is in use:", "dendro resize mnt 20G"),
                 ("By 5 GiB:", "dendro resize home.img +5G"),
                 (
+                    "To 8 GiB before the logical volume below is made smaller:",
+                    "dendro resize /dev/vg/home 8G\nlvreduce -L 8196M vg/home",
+                ),
+                (
                     "After the logical volume below was made larger:",
                     "lvextend -L +10G vg/home\ndendro resize /dev/vg/home max",
                 ),

@@ -16,12 +16,13 @@ impl Segments {
 
     /// Whether the segment is out of use, or will be when nothing is live in it.
     pub(crate) fn is_retired(&self, segment: SegmentNo) -> bool {
-        self.retired.contains(segment.0)
+        self.retired.contains(segment.0) || self.is_given_up(segment)
     }
 
-    /// The number of segments that are out of use, or will be when nothing is live in them.
-    pub(crate) fn retired_count(&self) -> u32 {
-        self.retired.len() as u32
+    /// The number of the first `count` segments that cannot be used, because of the device, or will
+    /// be when nothing is live in them.
+    pub(crate) fn retired_count(&self, count: u32) -> u32 {
+        self.retired.range_cardinality(..count) as u32
     }
 
     /// Opens a segment to which what another one cannot take is written, as long as more than
@@ -38,6 +39,7 @@ impl Segments {
 
     /// The state that a segment gets when nothing in it is needed any more.
     pub(super) fn state_when_clean(&self, segment: SegmentNo) -> SegmentState {
-        if self.is_retired(segment) { SegmentState::Retired } else { SegmentState::Clean }
+        let is_retired = self.retired.contains(segment.0);
+        if is_retired { SegmentState::Retired } else { SegmentState::Clean }
     }
 }
