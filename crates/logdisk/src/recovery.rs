@@ -263,7 +263,7 @@ pub(crate) fn open(
     let Start { mut superblock, checkpoint, doubt, may_be_old, is_adopted, mut notes } =
         Start::find(&device)?;
     // Nodes that are written from now on have these features.
-    superblock.incompatible |= WRITTEN_FEATURES;
+    superblock.incompatible |= WRITTEN_FEATURES | feature_of_mirrors(&checkpoint);
     superblock.read_only |= READ_ONLY_REMOVALS;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
@@ -353,6 +353,12 @@ pub(crate) fn open(
         }
     };
     Ok(Recovered { device, options, superblock, store, engine, checkpoints, notes, first_steps })
+}
+
+/// The feature that a checkpoint must state if it lists mirrors. The next one will list them too,
+/// whatever a forged superblock says.
+const fn feature_of_mirrors(checkpoint: &Checkpoint) -> u64 {
+    if checkpoint.mirrors.is_empty() { 0 } else { INCOMPATIBLE_MIRRORS }
 }
 
 /// What the log is rolled forward from.

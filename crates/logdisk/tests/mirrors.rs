@@ -14,8 +14,8 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_format::retired::Retired;
-use dendro_format::superblock::INCOMPATIBLE_RETIRED;
-use dendro_format::{Addr, Record, SegmentNo};
+use dendro_format::superblock::{INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED};
+use dendro_format::{Addr, Record, SegmentNo, Superblock};
 use dendro_logdisk::external::{QuestionError, Released, SegmentStatus, SummaryCursor};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Part, Scrub, format};
 
@@ -31,6 +31,7 @@ fn make(device: &Arc<dyn Device>) {
     let options = FormatOptions {
         segment_size_bytes: SEGMENT_BYTES,
         metadata_copies: 2,
+        hash_key: [3; 16],
         ..FormatOptions::default()
     };
     format(device, &options, &clock()).expect("the device is large enough");
@@ -613,4 +614,51 @@ fn a_torn_write_to_a_mirror_alone_costs_nothing() {
         }
     }
     assert!(torn_count >= 3, "{torn_count} writes to mirrors");
+}
+
+/// Uses a volume, and expects it to be sound and to keep nodes twice then.
+fn expect_usable(device: &Arc<dyn Device>) {
+    let disk = open(device).expect("it is sound");
+    put(&disk, Lid::FIRST, &mut Rng::new(5));
+    disk.checkpoint().expect("there is room");
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let report = verified(&**device);
+    assert!(report.is_sound() && report.counts.unmirrored_node_count == 0, "{report}");
+    let volume = Volume::open(&**device).expect("it is sound");
+    assert_eq!(volume.superblock().metadata_copies(), 2);
+}
+
+#[test]
+fn a_volume_without_superblocks_and_without_its_end_is_rebuilt_with_mirrors() {
+    for is_shut_down in [true, false] {
+        let whole = image(is_shut_down);
+        let expected = contents(&device_of(&whole));
+        let mut damaged = whole.clone();
+        damaged[..2 * SEGMENT_BYTES as usize].fill(0);
+        damaged.truncate(whole.len() - SEGMENT_BYTES as usize);
+        let device = device_of(&damaged);
+        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
+        let found = contents(&device);
+        // When the first branch was made, no superblock tells any more.
+        let is_same = |view| found.state(view).ok() == expected.state(view).ok();
+        assert!(expected.table().views().all(is_same), "{report:?}: {:?}", found.diff(&expected));
+        let superblock = Volume::open(&*device).expect("it is sound").superblock().clone();
+        assert_eq!(superblock.hash_key, [3; 16]);
+        assert_eq!(u64::from(superblock.layout.segment_count()), DEVICE_BYTES / SEGMENT_BYTES - 1);
+        expect_usable(&device);
+    }
+}
+
+#[test]
+fn a_superblock_that_denies_the_mirrors_of_its_checkpoint_does_no_harm() {
+    let device = device_of(&image(true));
+    let mut forged: Superblock = Volume::open(&*device).expect("it is sound").superblock().clone();
+    forged.seq += 1;
+    forged.incompatible &= !INCOMPATIBLE_MIRRORS;
+    forged.checkpoint_mirror = None;
+    let at = forged.layout.superblock_offset(forged.seq);
+    device.write_at(at, forged.encode().as_slot()).expect("the device works");
+    expect_usable(&device);
 }

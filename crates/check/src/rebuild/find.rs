@@ -77,16 +77,18 @@ fn vote(device: &dyn Device, page: &[u8], place: u64) -> Option<(Uuid, u8)> {
     PartialHeader::verify(page, &records).then_some((header.uuid, log2))
 }
 
-/// Takes what a checkpoint repeats of the superblocks. Returns whether it says it.
+/// Takes what a checkpoint repeats of the superblocks. Returns whether it says it. A device that
+/// has lost its end keeps the segments that it has.
 pub(super) fn adopt_identity(superblock: &mut Superblock, checkpoint: &Checkpoint) -> bool {
     let Some(identity) = checkpoint.identity else { return false };
-    let is_of_this_layout = identity.layout.segment_size_log2()
-        == superblock.layout.segment_size_log2()
-        && identity.layout.segment_count() <= superblock.layout.segment_count();
-    if !is_of_this_layout || identity.incompatible & !KNOWN_INCOMPATIBLE != 0 {
+    let is_of_this_volume =
+        identity.layout.segment_size_log2() == superblock.layout.segment_size_log2();
+    if !is_of_this_volume || identity.incompatible & !KNOWN_INCOMPATIBLE != 0 {
         return false;
     }
-    superblock.layout = identity.layout;
+    if identity.layout.segment_count() < superblock.layout.segment_count() {
+        superblock.layout = identity.layout;
+    }
     superblock.hash_key = identity.hash_key;
     superblock.compatible |= u64::from(identity.compatible);
     superblock.read_only |= u64::from(identity.read_only);

@@ -133,11 +133,13 @@ impl Found {
         if !self.has_superblock || self.is_backup {
             superblock::clear(device, self.superblock.layout)?;
         }
+        let of_mirrors = if of.checkpoint.mirrors.is_empty() { 0 } else { INCOMPATIBLE_MIRRORS };
         let next = Superblock {
             seq,
             clean: false,
             read_only: self.superblock.read_only | READ_ONLY_REMOVALS,
             incompatible: self.superblock.incompatible
+                | of_mirrors
                 | (KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS)),
             checkpoint_addr: of.addr,
             checkpoint_len_bytes: of.len_bytes,
