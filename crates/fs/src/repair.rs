@@ -206,9 +206,9 @@ fn mend(
     repaired: &mut Repaired,
     rest: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let mut codes: BTreeMap<Ino, BTreeSet<FindingCode>> = BTreeMap::new();
+    let mut of_files: BTreeMap<Ino, Vec<&Finding>> = BTreeMap::new();
     for finding in findings {
-        codes.entry(finding.ino).or_default().insert(finding.code);
+        of_files.entry(finding.ino).or_default().push(finding);
     }
     let mut done: BTreeSet<Ino> = BTreeSet::new();
     let names = Names::find(head, versions, findings)?;
@@ -217,7 +217,7 @@ fn mend(
         let ino = finding.ino;
         let mended = match stage(finding.code) {
             // One reading of a list mends all that is wrong in it.
-            1 if done.insert(ino) => file::mend(head, ino, &codes[&ino]),
+            1 if done.insert(ino) => file::mend(head, ino, &of_files[&ino]),
             2 if done.insert(ino) => directory::mend(head, ino),
             1 | 2 => Ok(()),
             3 => tree::mend_entry(head, finding),

@@ -402,11 +402,11 @@ impl<'c> Checker<'c> {
 
     /// Notes what a list holds.
     fn note(&mut self, scanned: Scanned) -> Result<()> {
-        let Scanned { ino, inode, is_directory, findings } = scanned;
+        let Scanned { ino, inode, is_directory, is_readable, findings } = scanned;
         self.table.change(ino, |facts| {
             match &inode {
                 Some(inode) => facts.set_inode(inode),
-                None => facts.set_bad(is_directory),
+                None => facts.set_bad(is_directory, is_readable),
             }
             facts.flags |= AFFECTED;
         })?;

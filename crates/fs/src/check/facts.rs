@@ -28,6 +28,8 @@ pub(super) const AGAIN: u16 = 1 << 8;
 /// The walk towards the root was there, or is.
 pub(super) const SEEN: u16 = 1 << 9;
 pub(super) const ON_PATH: u16 = 1 << 10;
+/// It is [`BAD`] because its records cannot be read.
+const UNREADABLE: u16 = 1 << 11;
 
 /// What a check keeps of a file, or of a number that only entries or the orphan list have.
 #[derive(
@@ -68,6 +70,17 @@ impl Facts {
         self.kind() == Some(FileKind::Directory)
     }
 
+    /// Whether the only entry for a file of which nothing else is known says that it is a
+    /// directory.
+    pub(super) fn is_called_directory(&self) -> bool {
+        // The kind of anything else is all that its entry says of it.
+        let is_of = |kind| claim(kind, Ino(0)) == self.claims;
+        self.flags & (BAD | UNREADABLE) == BAD
+            && self.kind().is_none()
+            && self.names == 1
+            && !FileKind::ALL.into_iter().any(|kind| kind != FileKind::Directory && is_of(kind))
+    }
+
     pub(super) const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
@@ -87,24 +100,25 @@ impl Facts {
         self.set_kind(Some(inode.kind));
         self.nlink = inode.nlink;
         self.parent = if inode.kind == FileKind::Directory { inode.parent } else { 0 };
-        self.flags &= !(BAD | TRUNCATING);
+        self.flags &= !(BAD | UNREADABLE | TRUNCATING);
         if inode.state.contains(InodeState::TRUNCATING) {
             self.flags |= TRUNCATING;
         }
     }
 
-    /// Notes that the i-node is malformed.
-    pub(super) fn set_bad(&mut self, is_directory: bool) {
+    /// Notes that the i-node is malformed or missing, or cannot be read.
+    pub(super) fn set_bad(&mut self, is_directory: bool, is_readable: bool) {
         self.set_kind(is_directory.then_some(FileKind::Directory));
         (self.nlink, self.parent) = (0, 0);
-        self.flags = self.flags & !TRUNCATING | BAD;
+        let unreadable = if is_readable { 0 } else { UNREADABLE };
+        self.flags = self.flags & !(TRUNCATING | UNREADABLE) | BAD | unreadable;
     }
 
     /// Notes that the file is not there.
     pub(super) fn set_gone(&mut self) {
         self.set_kind(None);
         (self.nlink, self.parent) = (0, 0);
-        self.flags &= !(BAD | TRUNCATING);
+        self.flags &= !(BAD | UNREADABLE | TRUNCATING);
     }
 
     fn set_kind(&mut self, kind: Option<FileKind>) {

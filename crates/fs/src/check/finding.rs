@@ -153,7 +153,10 @@ pub struct Finding {
     pub ino: Ino,
     /// The entry that it concerns, if it is one.
     pub entry: Option<NamedEntry>,
-    /// The number that is right, if a number is wrong.
+    /// The number that is right, if a number is wrong; of a file without i-node the type of a
+    /// directory ([`FileKind::dirent_type`]), if its name says that it is one.
+    ///
+    /// [`FileKind::dirent_type`]: crate::FileKind::dirent_type
     pub expected: Option<u64>,
     /// A description.
     pub detail: String,

@@ -41,6 +41,8 @@ pub(super) struct Scanned {
     pub(super) inode: Option<Inode>,
     /// Whether its entries count: it is a directory, or would be one if it had an i-node.
     pub(super) is_directory: bool,
+    /// Whether all its records could be read.
+    pub(super) is_readable: bool,
     pub(super) findings: Findings,
 }
 
@@ -379,7 +381,8 @@ impl Scan {
             self.findings.append(self.of_entries);
         }
         of_accounts.into_iter().for_each(|finding| self.findings.push(finding));
-        Scanned { ino: self.ino, inode, is_directory, findings: self.findings }
+        let Self { ino, is_whole: is_readable, findings, .. } = self;
+        Scanned { ino, inode, is_directory, is_readable, findings }
     }
 
     /// What is wrong in the i-node's accounts.

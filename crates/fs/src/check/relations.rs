@@ -82,6 +82,10 @@ pub(super) fn check(facts: &Facts, entries: &EntriesFor) -> Vec<Finding> {
     if facts.names == 0 && !is_removed && !is_root {
         find(FindingCode::Unreachable, "it has no name".into());
     }
+    if facts.is_called_directory() {
+        let finding = Finding::new(FindingCode::BadInode, ino, "its name is that of a directory");
+        findings.push(finding.expecting(FileKind::Directory.dirent_type().into()));
+    }
     let Some(kind) = facts.kind().filter(|_| !facts.has(BAD)) else {
         return findings;
     };

@@ -1,12 +1,10 @@
 //! One file by itself: its i-node, its pages, and records that belong to nothing.
 
-use std::collections::BTreeSet;
-
 use dendro_disk::{Error as DiskError, MAX_PAGE_COUNT, PAGE_SIZE};
 
 use super::head::{BATCH_LEN, Head};
-use super::xattrs;
-use crate::check::FindingCode;
+use super::{tree, xattrs};
+use crate::check::{Finding, FindingCode};
 use crate::error::Result;
 use crate::layout::dirent;
 use crate::layout::format::{DIR_BASE, HEAD_INDEX, XATTR_BASE, XATTR_END};
@@ -16,18 +14,21 @@ use crate::types::{FileKind, Ino, MAX_FILE_SIZE_BYTES};
 /// The most pages that one unit frees.
 const MAX_PAGES_FREED: u64 = 16_384;
 
-/// Mends what is wrong in the list of `ino`, in which `codes` were found.
-pub(super) fn mend(head: &Head<'_>, ino: Ino, codes: &BTreeSet<FindingCode>) -> Result<()> {
+/// Mends what is wrong in the list of `ino`: `findings`.
+pub(super) fn mend(head: &Head<'_>, ino: Ino, findings: &[&Finding]) -> Result<()> {
     let (disk, view) = (head.disk(), head.view());
     if disk.hints(view, ino.lid())?.is_none() {
         head.create_list(ino)?;
     }
     let has_pages = disk.next_data(view, ino.lid(), 0)?.is_some();
-    let mut inode = find_inode(head, ino, has_pages)?;
+    let has = |code| findings.iter().any(|of| of.code == code);
+    let is_called_directory =
+        findings.iter().any(|of| of.code == FindingCode::BadInode && of.expected.is_some());
+    let mut inode = find_inode(head, ino, has_pages, is_called_directory)?;
     if matches!(inode.kind, FileKind::Regular | FileKind::Symlink) {
         let may_lack_data =
             [FindingCode::BadInode, FindingCode::PagesPastEnd, FindingCode::DataPastEnd];
-        let looks_behind = may_lack_data.iter().any(|code| codes.contains(code));
+        let looks_behind = may_lack_data.into_iter().any(has);
         mend_pages(head, ino, &mut inode, looks_behind)?;
     } else {
         free_pages(head, ino, 0)?;
@@ -48,8 +49,14 @@ pub(super) fn mend(head: &Head<'_>, ino: Ino, codes: &BTreeSet<FindingCode>) -> 
     remove_strays(head, ino, inode.kind)
 }
 
-/// The i-node that the file has, or should have.
-fn find_inode(head: &Head<'_>, ino: Ino, has_pages: bool) -> Result<Inode> {
+/// The i-node that the file has, or should have. If it has none, its name may say that it is a
+/// directory.
+fn find_inode(
+    head: &Head<'_>,
+    ino: Ino,
+    has_pages: bool,
+    is_called_directory: bool,
+) -> Result<Inode> {
     let record = head.disk().record(head.view(), ino.lid(), HEAD_INDEX)?;
     let good = record.as_ref().and_then(|record| Inode::decode(ino, record).ok());
     let known = good.or_else(|| record.and_then(|record| Inode::salvage(ino, &record)));
@@ -58,7 +65,7 @@ fn find_inode(head: &Head<'_>, ino: Ino, has_pages: bool) -> Result<Inode> {
         has_entries |= dirent::entries(&record).next().is_some_and(|entry| entry.is_ok());
     }
     let is_empty = known.as_ref().is_none_or(|inode| inode.inline.is_empty()) && !has_pages;
-    let is_directory = ino == Ino::ROOT || (has_entries && is_empty);
+    let is_directory = ino == Ino::ROOT || (has_entries || is_called_directory) && is_empty;
     let mut inode = known.unwrap_or_else(|| {
         let (kind, perm) = match (is_directory, ino) {
             (true, Ino::ROOT) => (FileKind::Directory, 0o755),
@@ -72,7 +79,10 @@ fn find_inode(head: &Head<'_>, ino: Ino, has_pages: bool) -> Result<Inode> {
         (inode.kind, inode.parent) = (FileKind::Directory, 0);
     }
     let has_data = has_pages && !has_entries && ino != Ino::ROOT;
-    if has_data && !matches!(inode.kind, FileKind::Regular | FileKind::Symlink) {
+    if has_data
+        && !matches!(inode.kind, FileKind::Regular | FileKind::Symlink)
+        && !is_named_directory(head, ino, &inode)?
+    {
         // What has data is a file, whatever its type became.
         (inode.kind, inode.size) = (FileKind::Regular, 0);
     }
@@ -80,6 +90,11 @@ fn find_inode(head: &Head<'_>, ino: Ino, has_pages: bool) -> Result<Inode> {
         inode.parent = Ino::ROOT.0;
     }
     Ok(inode)
+}
+
+/// Whether the i-node and the directory that it names agree that the file is a directory.
+fn is_named_directory(head: &Head<'_>, ino: Ino, inode: &Inode) -> Result<bool> {
+    Ok(inode.kind == FileKind::Directory && tree::has_entry(head, Ino(inode.parent), ino, None)?)
 }
 
 /// Makes the i-node say which pages there are. Data behind the end are taken into the file.

@@ -32,8 +32,8 @@ pub(super) fn mend_entry(head: &Head<'_>, finding: &Finding) -> Result<()> {
             })?;
         }
         (FindingCode::WrongParent, Some(child)) if entry.child != Ino::ROOT => {
-            let place = (directory, &*entry.name);
-            if has_other_entry(head, Ino(child.parent), entry.child, place)? {
+            let place = Some((directory, &*entry.name));
+            if has_entry(head, Ino(child.parent), entry.child, place)? {
                 head.remove_entry(&mut edits, directory, &entry.name)?;
             } else {
                 head.change_inode(&mut edits, entry.child, |inode| inode.parent = directory.0)?;
@@ -44,12 +44,12 @@ pub(super) fn mend_entry(head: &Head<'_>, finding: &Finding) -> Result<()> {
     head.commit(edits, |_| ())
 }
 
-/// Whether `directory` has an entry for `child` other than the one at `place`.
-fn has_other_entry(
+/// Whether `directory` has an entry for the directory `child` other than the one at `but`.
+pub(super) fn has_entry(
     head: &Head<'_>,
     directory: Ino,
     child: Ino,
-    place: (Ino, &[u8]),
+    but: Option<(Ino, &[u8])>,
 ) -> Result<bool> {
     let mut edits = head.edits();
     let inode = head.inode(&mut edits, directory)?;
@@ -60,7 +60,7 @@ fn has_other_entry(
     head.each_entry(directory, |_, entry| {
         found |= entry.ino == child
             && entry.kind == FileKind::Directory
-            && (directory, entry.name) != place;
+            && Some((directory, entry.name)) != but;
     })?;
     Ok(found)
 }

@@ -355,6 +355,85 @@ fn a_file_without_i_node_keeps_its_name_and_its_data() {
     assert_eq!((attr.uid, attr.perm), (0, 0o600));
 }
 
+/// A directory of which no record is left, with what else `harm` does to it, is one after a repair
+/// that knows `versions`.
+fn mended_without_records(
+    harm: impl FnOnce(&Fixture, &mut Aru<'_>, Ino),
+    has_snapshot: bool,
+) -> (FileSystem, Ino) {
+    use dendro_disk::Versions;
+    let fixture = sample();
+    let snapshot = fixture.disk.snapshot(0, Some("s")).unwrap().view();
+    let d = ino(&fixture, "d");
+    let mut aru = Aru::new(View::HEAD);
+    for (index, _) in fixture.disk.records(View::HEAD, d.lid(), 0, 100).unwrap() {
+        aru.delete_record(d.lid(), index);
+    }
+    harm(&fixture, &mut aru, d);
+    fixture.disk.commit(aru).unwrap();
+    let versions: &[View] = if has_snapshot { &[snapshot] } else { &[] };
+    let done = repair(&*fixture.disk, View::HEAD, versions, &OPTIONS, &mut || Ok(())).unwrap();
+    assert_eq!((done.left, done.failures), (vec![], vec![]));
+    assert_eq!(verify(&*fixture.disk, View::HEAD), Ok(vec![]));
+    (mount(&fixture.disk), d)
+}
+
+#[test]
+fn a_directory_of_which_no_record_is_left_stays_one_by_its_name() {
+    let whole = sample();
+    let (sub, link) = (ino(&whole, "d/sub"), ino(&whole, "d/link"));
+    for has_snapshot in [false, true] {
+        let (fs, d) = mended_without_records(|_, _, _| (), has_snapshot);
+        assert_eq!(find(&fs, "d"), Some(d));
+        let attr = fs.getattr(d).unwrap();
+        assert_eq!((attr.kind, attr.perm), (FileKind::Directory, 0o700));
+        let place = if has_snapshot {
+            ["d/sub", "d/link"].map(String::from)
+        } else {
+            [sub, link].map(|ino| format!("lost+found/#{ino}"))
+        };
+        assert_eq!(place.map(|path| find(&fs, &path)), [Some(sub), Some(link)]);
+    }
+}
+
+#[test]
+fn what_has_data_and_no_i_node_is_a_file_even_by_the_name_of_a_directory() {
+    let (fs, d) = mended_without_records(
+        |_, aru, d| {
+            aru.write_pages(d.lid(), 0, vec![7; 100]);
+        },
+        false,
+    );
+    let mut bytes = vec![0; 200];
+    assert_eq!((find(&fs, "d"), fs.read(d, 0, &mut bytes)), (Some(d), Ok(100)));
+}
+
+#[test]
+fn a_directory_with_pages_stays_one_if_its_name_agrees_with_its_i_node() {
+    for has_name in [true, false] {
+        let (d, sub) = (ino(&sample(), "d"), ino(&sample(), "d/sub"));
+        let disk = mended_after(
+            |fixture, aru| {
+                aru.write_pages(sub.lid(), 3, vec![7; 100]);
+                if !has_name {
+                    change_entry(fixture, aru, d, b"sub", Vec::clear);
+                    change(fixture, aru, d, |inode| {
+                        (inode.nlink, inode.size) =
+                            (2, inode.size - dirent::entry_len(b"sub") as u64);
+                    });
+                }
+            },
+            if has_name {
+                &[FindingCode::WrongPageCount]
+            } else {
+                &[FindingCode::WrongPageCount, FindingCode::Unreachable]
+            },
+        );
+        let kind = mount(&disk).getattr(sub).unwrap().kind;
+        assert_eq!(kind, if has_name { FileKind::Directory } else { FileKind::Regular });
+    }
+}
+
 #[test]
 fn names_that_cannot_be_become_such_that_can() {
     let short = ino(&sample(), "short");
