@@ -12,11 +12,13 @@ use dendro_format::{Checkpoint, Entries, Layout, SegmentNo, Value};
 
 use crate::error::{Error, NodeProblemKind};
 use crate::read::{LogSummary, Volume};
+use below::Below;
 use findings::{About, Findings, MAX_FINDINGS_OF_A_KIND};
 use marks::Marks;
 use versions::{Seen, Versions};
 use walk::Walk;
 
+mod below;
 mod finding;
 mod findings;
 mod marks;
@@ -123,7 +125,8 @@ fn verify_checkpoint(
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
     let mut walk = Walk::new(volume, (checkpoint, versions), &log, options.data, watch.marks_bytes);
-    for node in volume.nodes(checkpoint) {
+    let mut nodes = volume.nodes(checkpoint);
+    while let Some(node) = nodes.next() {
         if (watch.progress)(walk.counts.live_bytes, checkpoint.live_bytes).is_break() {
             return walk.counts;
         }
@@ -139,7 +142,9 @@ fn verify_checkpoint(
                     NodeProblemKind::WrongKeys => FindingKind::NodeKeys,
                     NodeProblemKind::WrongEpoch => FindingKind::NodeEpoch,
                 };
-                findings.add(kind, problem.to_string());
+                let below = Below::new(nodes.range());
+                let detail = format!("{problem}; below it is {below}");
+                findings.add_about(Some(About::Below(below)), kind, detail);
             }
         }
     }

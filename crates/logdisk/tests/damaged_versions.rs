@@ -1,12 +1,13 @@
 //! A block that several versions share and that is damaged: the verifier names all of them, and no
-//! others, as the engine sees them.
+//! others, as the engine sees them. Of a damaged node of the map it names all that may have
+//! something below it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng};
-use dendro_check::{FindingKind, Options, Report, Watch, verify_watched};
+use dendro_check::{FindingKind, Options, Report, Volume, Watch, verify_watched};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
@@ -53,6 +54,7 @@ fn fill(disk: &LogDisk, rng: &mut Rng) -> Vec<Lid> {
             }
             _ => {
                 aru.write_pages(list, page, vec![1 + step as u8 % 250; PAGE_SIZE]);
+                aru.put_record(list, page, vec![step as u8; 200]);
             }
         }
         // A list that a branch has deleted cannot be written there.
@@ -88,25 +90,28 @@ fn verified(device: &dyn Device) -> Report {
     verify_watched(device, &Options { data: true }, watch)
 }
 
+/// A volume that was shut down, and what `look` told of it before.
+fn image<T>(rng: &mut Rng, look: impl FnOnce(&LogDisk, &[Lid]) -> T) -> (Vec<u8>, T) {
+    let memory = Arc::new(MemoryDevice::new(32 << 20));
+    let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    let lists = fill(&disk, rng);
+    while disk.background_step().expect("the device works") {}
+    let seen = look(&disk, &lists);
+    disk.shut_down().expect("the device works");
+    assert!(verified(&*device).is_sound());
+    (memory.to_bytes(), seen)
+}
+
 #[test]
 fn a_damaged_block_is_named_with_all_versions_that_share_it() {
     let (mut shared, mut past) = (0, 0);
     for seed in 0..12 {
         let mut rng = Rng::new(seed);
-        let memory = Arc::new(MemoryDevice::new(32 << 20));
-        let device: Arc<dyn Device> = Arc::clone(&memory) as _;
-        let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        format(&device, &options, &clock).expect("the device is large enough");
-        let disk = open(&device);
-        let lists = fill(&disk, &mut rng);
-        while disk.background_step().expect("the device works") {}
-        let sharers = sharers(&disk, &lists);
-        disk.shut_down().expect("the device works");
-        drop(disk);
-        assert!(verified(&*device).is_sound(), "seed {seed}");
-
-        let mut image = memory.to_bytes();
+        let (mut image, sharers) = image(&mut rng, sharers);
         sharers.keys().for_each(|(_, _, addr)| image[*addr as usize] ^= 1);
         let report = verified(&MemoryDevice::from_bytes(&image));
         let view = |index: usize| {
@@ -139,4 +144,59 @@ fn a_damaged_block_is_named_with_all_versions_that_share_it() {
         assert_eq!(found, sharers.len(), "seed {seed}");
     }
     assert!(shared > 100 && past > 100, "{shared} shared, {past} of the past alone");
+}
+
+/// The versions in which something of a list cannot be read.
+fn failing(disk: &LogDisk, lists: &[Lid]) -> Vec<View> {
+    let table = disk.versions();
+    let is_bad = |view: &View| {
+        lists.iter().any(|list| match disk.hints(*view, *list) {
+            Ok(None) => false,
+            Err(_) => true,
+            Ok(Some(_)) => (0..PAGES).any(|page| {
+                disk.page_addr(*view, *list, page).is_err()
+                    || disk.record(*view, *list, page).is_err()
+            }),
+        })
+    };
+    table.views().filter(is_bad).collect()
+}
+
+#[test]
+fn a_damaged_node_is_named_with_all_versions_that_may_miss_something() {
+    let (mut lost, mut of_some) = (0, 0);
+    for seed in 0..12 {
+        let (whole, lists) = image(&mut Rng::new(seed), |_, lists| lists.to_vec());
+        let device = MemoryDevice::from_bytes(&whole);
+        let volume = Volume::open(&device).expect("it is sound");
+        let checkpoint = volume.checkpoint().expect("it is sound");
+        for node in volume.nodes(&checkpoint).map(|node| node.expect("it is sound")) {
+            let mut damaged = whole.clone();
+            damaged[node.place.addr.bytes() as usize + 50] ^= 1;
+            let report = verified(&MemoryDevice::from_bytes(&damaged));
+            let finding = &report.findings[0];
+            assert_eq!(finding.kind, FindingKind::NodeDamaged, "seed {seed}: {report}");
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&damaged));
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+            let Ok(disk) = LogDisk::open(device, OpenOptions::default(), clock) else { continue };
+            let failing = failing(&disk, &lists);
+            let Some(seen) = &finding.seen_in else {
+                assert_eq!((failing, finding.list), (vec![], None), "seed {seed}: {report}");
+                continue;
+            };
+            lost += failing.len();
+            of_some += usize::from(seen.count < report.versions.len());
+            assert!(seen.count >= failing.len(), "seed {seed}: {report}");
+            let is_head = |view: &View| view.epoch.is_none();
+            assert!(seen.is_in_head || !failing.iter().any(is_head), "seed {seed}: {report}");
+            if seen.count <= seen.first.len() {
+                let is_named = |view: &View| {
+                    let mut named = seen.first.iter().map(|index| &report.versions[*index]);
+                    named.any(|of| (of.branch, of.epoch) == (view.branch, view.epoch))
+                };
+                assert!(failing.iter().all(is_named), "seed {seed}: {report}");
+            }
+        }
+    }
+    assert!(lost > 100 && of_some > 0, "{lost} lost, {of_some} of some versions");
 }

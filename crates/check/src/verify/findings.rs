@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use dendro_format::Key;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 
+use super::below::Below;
 use super::finding::{Finding, FindingKind};
 use super::versions::Seen;
 
@@ -18,6 +19,8 @@ pub(super) enum About {
     List(u64),
     /// These slots of an entry of the map; all bits for a whole one.
     Entry(Key, u32),
+    /// What a part of the map had.
+    Below(Below),
 }
 
 /// Findings, with a limit for each kind.
@@ -28,9 +31,20 @@ pub(super) struct Findings {
 }
 
 impl About {
-    const fn list(self) -> u64 {
+    /// The one list that it is about, unless that is one of the disk's own.
+    fn list(self) -> Option<u64> {
+        let list = match self {
+            Self::List(list) | Self::Entry(Key { list, .. }, _) => Some(list),
+            Self::Below(below) => below.list(),
+        };
+        list.filter(|list| *list < FIRST_SYSTEM_LIST)
+    }
+
+    /// Whether it is about the disk's own lists alone, which are of no version.
+    fn is_of_disk(self) -> bool {
         match self {
-            Self::List(list) | Self::Entry(Key { list, .. }, _) => list,
+            Self::Below(below) => below.first_list() >= FIRST_SYSTEM_LIST,
+            _ => self.list().is_none(),
         }
     }
 }
@@ -47,11 +61,11 @@ impl Findings {
     /// Adds a finding about a list or a part of it. It names the list unless that is one of the
     /// disk's own.
     pub(super) fn add_about(&mut self, about: Option<About>, kind: FindingKind, detail: String) {
-        let about = about.filter(|about| about.list() < FIRST_SYSTEM_LIST);
+        let about = about.filter(|about| !about.is_of_disk());
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         if *count <= self.max_of_a_kind {
-            let list = about.map(About::list);
+            let list = about.and_then(About::list);
             self.list.push((Finding { list, ..Finding::new(kind, detail) }, about));
         }
     }
@@ -65,8 +79,12 @@ impl Findings {
     /// what none has, which waits to be collected.
     pub(super) fn find_versions(&mut self, seen: &mut Seen<'_>) {
         for (finding, about) in &mut self.list {
-            let Some(About::Entry(key, slots)) = about else { continue };
-            let Some(seen_in) = seen.by(key, *slots) else { continue };
+            let seen_in = match about {
+                Some(About::Entry(key, slots)) => seen.by(key, *slots),
+                Some(About::Below(below)) => seen.below(below),
+                Some(About::List(_)) | None => None,
+            };
+            let Some(seen_in) = seen_in else { continue };
             if seen_in.count > 0 {
                 finding.seen_in = Some(seen_in);
             } else if finding.kind.is_of_contents() {

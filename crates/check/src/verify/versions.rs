@@ -8,6 +8,7 @@ use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Checkpoint, Key, Space, Value, VersionRecord};
 use serde::Serialize;
 
+use super::below::Below;
 use super::finding::SeenIn;
 use crate::read::Volume;
 
@@ -193,11 +194,21 @@ impl<'v> Seen<'v> {
             self.item = self.read(of);
         }
         let item = self.item.as_ref()?;
+        self.with(|ancestry| item.gives(ancestry, key, slots))
+    }
+
+    /// The versions that may have something in a part of the map that cannot be read; `None` if the
+    /// table of versions does not tell.
+    pub(super) fn below(&self, below: &Below) -> Option<SeenIn> {
+        let list = below.list().and_then(|list| self.read((list, Space::List, 0)));
+        let may_have = |ancestry: &Ancestry| list.as_ref().is_none_or(|item| item.is_in(ancestry));
+        self.versions.is_whole.then(|| self.with(may_have)).flatten()
+    }
+
+    /// The versions whose ancestries `has` is true of.
+    fn with(&self, has: impl Fn(&Ancestry) -> bool) -> Option<SeenIn> {
         let mut seen = SeenIn::default();
-        for (index, ancestry) in self.ancestries.iter().enumerate() {
-            if !item.gives(ancestry, key, slots) {
-                continue;
-            }
+        for (index, _) in self.ancestries.iter().enumerate().filter(|(_, it)| has(it)) {
             seen.count += 1;
             let is_head = self.versions.all[index].epoch.is_none();
             // A head says more to users than a snapshot.
@@ -239,9 +250,14 @@ impl<'v> Seen<'v> {
 }
 
 impl Item {
+    /// Whether the version with this ancestry has the list.
+    fn is_in(&self, ancestry: &Ancestry) -> bool {
+        newest(ancestry, self.list.iter().map(|(key, exists)| (key, *exists))) == Some(true)
+    }
+
     /// Whether the version with this ancestry takes one of `slots` from the entry `key`.
     fn gives(&self, ancestry: &Ancestry, key: &Key, slots: u32) -> bool {
-        if newest(ancestry, self.list.iter().map(|(key, exists)| (key, *exists))) != Some(true) {
+        if !self.is_in(ancestry) {
             return false;
         }
         let mut undecided = slots;

@@ -151,21 +151,25 @@ pub(super) fn of_device(
     let named = |finding: dendro_check::Finding| {
         let list = finding.list;
         let plain = CheckFinding { list, ..Kind::from(finding.kind).finding(finding.detail) };
-        let Some(ino) = list.map(Ino) else { return plain };
+        let ino = list.map(Ino);
         let Some(seen) = finding.seen_in else {
-            return CheckFinding { paths: names.get(&ino).cloned().unwrap_or_default(), ..plain };
+            let paths = ino.and_then(|ino| names.get(&ino)).cloned().unwrap_or_default();
+            return CheckFinding { paths, ..plain };
+        };
+        let paths_in = |index| {
+            let (paths, view) = (&paths, view_of(index));
+            ino.into_iter().flat_map(move |ino| paths.of(view, ino, None))
         };
         let with_file = |index: &usize| VersionWithFile {
             version: name_of(&versions[*index]),
-            path: paths.of(view_of(*index), ino, None).next(),
+            path: paths_in(*index).next(),
         };
         // A file that was just removed has its pages for a while, and no path.
         let ends = [seen.last].into_iter().chain(seen.first.first().copied());
         let in_any = ends.map(|index| {
             let is_head = versions[index].epoch.is_none();
             let version = if is_head { String::new() } else { name_of(&versions[index]) };
-            let texts = paths.of(view_of(index), ino, None);
-            texts.map(|path| format!("{version}{path}")).collect::<Vec<_>>()
+            paths_in(index).map(|path| format!("{version}{path}")).collect::<Vec<_>>()
         });
         CheckFinding {
             paths: in_any.into_iter().find(|paths| !paths.is_empty()).unwrap_or_default(),
