@@ -1,9 +1,9 @@
 //! The check of a volume: whether it is sound. It changes nothing.
 //!
 //! The verifier, which shares no code with the engine, checks everything that the checkpoint refers
-//! to. Then the engine opens the volume over an [`OverlayDevice`], which keeps all writes of
-//! roll-forward in memory, and the trees of all versions are checked as file systems. If there was
-//! a log to roll forward, the verifier also checks the result.
+//! to. Then, or meanwhile in another thread, the engine opens the volume over an [`OverlayDevice`],
+//! which keeps all writes of roll-forward in memory, and the trees of all versions are checked as
+//! file systems. If there was a log to roll forward, the verifier also checks the result.
 //!
 //! - `kinds`: what can be found. `names`: the files that findings are about. `versions`: the
 //!   open volume and its versions. `online`: checks of a volume that is mounted; `report`: how the
@@ -17,8 +17,10 @@ mod versions;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use dendro_check::{FindingKind, Options, Report, Watch, verify_watched};
+use dendro_check::{FindingKind, Options, Report, Volume, Watch, verify_watched};
 use dendro_control::check::{CheckCounts, CheckFinding, CheckProgress, CheckReport};
 use dendro_device::{Device, OverlayDevice, ReadAhead};
 use dendro_disk::{LogicalDisk, View};
@@ -41,6 +43,8 @@ pub struct CheckOptions {
     pub memory_bytes: u64,
     /// So many findings of a kind are listed.
     pub max_findings_of_a_kind: usize,
+    /// Two threads work, for one who waits and has nothing else to do.
+    pub with_two_threads: bool,
 }
 
 /// Why there is no report.
@@ -88,15 +92,18 @@ pub fn check(
 
 impl Check<'_> {
     fn run(mut self, device: &Arc<dyn Device>) -> Result<CheckReport, NotChecked> {
-        let checkpointed = self.verify(&**device, false, pass::MAP)?;
-        let has = |kind| checkpointed.findings.iter().any(|finding| finding.kind == kind);
-        if has(FindingKind::NoVolume) {
-            let why = checkpointed.findings.iter().map(|finding| finding.detail.as_str()).next();
-            return Err(NotChecked::NoVolume(why.unwrap_or("there is no volume").to_owned()));
-        }
-        let goes_on = has(FindingKind::LogGoesOn) || has(FindingKind::NotClean);
         let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
-        let trees = self.check_trees(&overlay, checkpointed.counts.list_count)?;
+        let (checkpointed, trees) = match self.options.with_two_threads {
+            true => self.look_at_once(device, &overlay)?,
+            false => {
+                let report = self.verify(&**device, false, pass::MAP)?;
+                expect_volume(&report)?;
+                let list_count = report.counts.list_count;
+                (report, self.check_trees(&overlay, list_count)?)
+            }
+        };
+        let has = |kind| checkpointed.findings.iter().any(|finding| finding.kind == kind);
+        let goes_on = has(FindingKind::LogGoesOn) || has(FindingKind::NotClean);
         let data = self.options.data;
         let report = if goes_on && trees.is_whole {
             let mut rolled = self.verify(&*overlay, data, pass::CONTENTS)?;
@@ -130,6 +137,34 @@ impl Check<'_> {
             disk_sound,
             repairable: disk_sound && dendro_fs::can_repair(&trees.in_heads, false),
             repairable_safely: disk_sound && dendro_fs::can_repair(&trees.in_heads, true),
+        })
+    }
+
+    /// Verifies the volume, and checks the trees meanwhile.
+    fn look_at_once(
+        &mut self,
+        device: &Arc<dyn Device>,
+        overlay: &Arc<dyn Device>,
+    ) -> Result<(Report, Trees), NotChecked> {
+        let checkpoint = Volume::open(&**device).and_then(|volume| volume.checkpoint());
+        let most_lists = checkpoint.map_or(0, |checkpoint| checkpoint.next_list);
+        let (options, is_over) = (self.options, AtomicBool::new(false));
+        thread::scope(|scope| {
+            let verifying = scope.spawn(|| {
+                let mut tell = |_| match is_over.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                };
+                let mut check = Check { options, tell: &mut tell, is_cancelled: false };
+                check.verify(&**device, false, pass::MAP)
+            });
+            let trees = self.check_trees(overlay, most_lists);
+            is_over.store(trees.is_err(), Ordering::Relaxed);
+            let report = verifying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let trees = trees?;
+            let report = report?;
+            expect_volume(&report)?;
+            Ok((report, trees))
         })
     }
 
@@ -214,6 +249,15 @@ impl Check<'_> {
             }
         }
         Ok(trees)
+    }
+}
+
+/// Expects that the verifier found a volume.
+fn expect_volume(report: &Report) -> Result<(), NotChecked> {
+    let mut findings = report.findings.iter();
+    match findings.find(|finding| finding.kind == FindingKind::NoVolume) {
+        Some(finding) => Err(NotChecked::NoVolume(finding.detail.clone())),
+        None => Ok(()),
     }
 }
 

@@ -176,6 +176,7 @@ fn check(source: &Path, args: &CheckArgs, told: &Told) -> Result<CheckReport, Fa
         data: args.data,
         memory_bytes: memory_bytes(args),
         max_findings_of_a_kind: max_findings_of_a_kind(args),
+        with_two_threads: true,
     };
     let checked = dendro_daemon::check::check(&device, &options, &mut |progress| {
         told.tell(&progress);

@@ -84,6 +84,7 @@ impl Daemon<'_> {
             data: job.request.data,
             memory_bytes: job.request.memory_bytes.unwrap_or_else(|| default_check_bytes() / 2),
             max_findings_of_a_kind: MAX_FINDINGS_OF_A_KIND,
+            with_two_threads: false,
         };
         let mut pace = Pace::new(disk.activity(), BUSY_SHARE);
         let mut began = SystemClock.now();
