@@ -173,36 +173,36 @@ def look(root, known, is_read):
     return whole, wrong, lost, nameless
 
 
-def is_called_older(path, said):
-    """Whether the rebuild says of this very path, or of the one it had before, that it may be older."""
-    plain = re.escape("/" + path.split(".renamed")[0])
-    line = r"or have older data: (.*, )?[^/,]*" + plain + r"(\.renamed\d+)*(,.*)? \(list \d+\)$"
-    return re.search(line, said, re.MULTILINE) is not None
+class Said:
+    """What the two commands said, by the paths that they named, without versions."""
 
+    def __init__(self, said):
+        def places(pattern, separator):
+            found = re.findall(pattern, said, re.MULTILINE)
+            return {re.sub(r"^[:@][^/]*", "", place).strip("/")
+                    for line in found for place in re.sub(r" \(.*", "", line).split(separator)}
 
-def is_directory_called(path, said):
-    """Whether the reports say of this very directory that it may have lost names."""
-    name = r"([:@][^/,]*)?/" + re.escape(path)
-    older = r"or have older data: (.*, )?" + name + r"(,.*)? \(list \d+\)$"
-    names = r"files in this directory have lost their names, .*; that is in (.* and )?" + name + r"($| )"
-    return re.search(older + "|" + names, said, re.MULTILINE) is not None
+        self.text = said
+        # Files and directories that may have older data, or may have lost names.
+        self.older = places(r"or have older data: (.*) \(list \d+\)$", ", ")
+        self.older_before = {path.split(".renamed")[0] for path in self.older}
+        self.nameless = places(
+            r"files in this directory have lost their names, .*; that is in (.*)", " and ")
+        # Those that are lost, or their i-nodes. That of a directory stands for all below it.
+        self.lost = places(r"(?:a file's i-node is missing or malformed"
+                           r"|an entry names a file that is not there): .*; that is in (.*)",
+                           " and ") - {""}
+        self.remade = "\n".join(line for line in said.splitlines() if "error 202" in line)
 
+    def is_called_older(self, path):
+        """Whether the rebuild says of this very path, or of the one it had before, that it may be older."""
+        return path.split(".renamed")[0] in self.older_before
 
-def is_missing_called(path, said):
-    """Whether the reports name this path, which is missing, or say that the directory that had it may
-    have lost names."""
-    return is_directory_called(path, said) or is_directory_called(os.path.dirname(path), said)
-
-
-def lost_paths(said):
-    """The paths of files and directories of which the reports say that they, or their i-nodes, are
-    lost, without versions. That of a directory stands for all below it."""
-    lost = r"(?:a file's i-node is missing or malformed|an entry names a file that is not there): .*; that is in (.*)"
-    found = set()
-    for places in re.findall(lost, said):
-        for place in re.sub(r" \(.*", "", places).split(" and "):
-            found.add(re.sub(r"^[:@][^/]*", "", place).strip("/"))
-    return found - {""}
+    def is_missing_called(self, path):
+        """Whether the reports name this path, which is missing, or say that the directory that had it may
+        have lost names."""
+        either = {path, os.path.dirname(path)}
+        return not either.isdisjoint(self.older) or not either.isdisjoint(self.nameless)
 
 
 def is_below(path, lost):
@@ -271,8 +271,7 @@ def run(arguments):
         said, took = mend(disk)
         if arguments.report:
             pathlib.Path(arguments.report).write_text(said)
-        remade = "\n".join(line for line in said.splitlines() if "error 202" in line)
-        called_lost = lost_paths(said)
+        said = Said(said)
         places = Places(intact, sectors)
         totals = collections.Counter()
 
@@ -295,19 +294,19 @@ def run(arguments):
             disk.umount()
             totals["whole"] += whole
             # A file of which the i-node was lost has been made anew, with a size of whole pages.
-            lost.update((path, "made anew") for path in wrong if os.path.basename(path) in remade)
+            lost.update((path, "made anew") for path in wrong if os.path.basename(path) in said.remade)
             # A part of the map may be restored from an older one: the rebuild names all files in it.
-            lost.update((path, "older data") for path in wrong if is_called_older(path, said))
+            lost.update((path, "older data") for path in wrong if said.is_called_older(path))
             failures += ["%s%s has other data" % (version, path) for path in wrong if path not in lost]
             totals["lost"] += len(lost)
-            called = {missing: is_missing_called(missing, said)
+            called = {missing: said.is_missing_called(missing)
                       for missing in set(nameless.values()) - {None}}
             for path, why in lost.items():
                 if not places.is_path_hit(version, path, known[path]):
                     failures.append("%s%s is lost (%s) without a destroyed sector" % (version, path, why))
                 # A report calls a file of several versions by its name in one of them.
-                is_named = os.path.basename(path).split(".renamed")[0] in said
-                if not is_named and not called.get(nameless.get(path)) and not is_below(path, called_lost):
+                is_named = os.path.basename(path).split(".renamed")[0] in said.text
+                if not is_named and not called.get(nameless.get(path)) and not is_below(path, said.lost):
                     totals["not named"] += 1
                     failures.append("%s%s is lost (%s), and no report names it" % (version, path, why))
     print("%d sectors destroyed; of files in %d versions %d are whole, %d lost; rebuild %.1f s, check %.1f s" % (
