@@ -125,7 +125,7 @@ fn verify_checkpoint(
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
     let mut walk = Walk::new(volume, (checkpoint, versions), &log, options.data, watch.marks_bytes);
-    let mut nodes = volume.nodes(checkpoint);
+    let mut nodes = volume.nodes(checkpoint).without_records();
     while let Some(node) = nodes.next() {
         if (watch.progress)(walk.counts.live_bytes, checkpoint.live_bytes).is_break() {
             return walk.counts;
@@ -212,7 +212,7 @@ fn mark_overlaps(
 ) -> Option<u32> {
     let layout = volume.layout();
     let mut marks = Marks::new(layout, first, watch.marks_bytes);
-    for node in volume.nodes(checkpoint).flatten() {
+    for node in volume.nodes(checkpoint).without_records().flatten() {
         if (watch.progress)(checkpoint.live_bytes, checkpoint.live_bytes).is_break() {
             return None;
         }

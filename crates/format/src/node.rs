@@ -246,6 +246,19 @@ fn encode_value(out: &mut Vec<u8>, keys: &mut KeyWriter, key: &Key, value: &Valu
 /// # Errors
 /// When they are not a node of volume `uuid`, or are damaged.
 pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<(NodeInfo, Entries)> {
+    decode_without(bytes, uuid, |_| false)
+}
+
+/// Reads a node as [`decode`] does, but for the bytes of the records whose keys are in `left_out`:
+/// these have none.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_without(
+    bytes: &[u8],
+    uuid: &Uuid,
+    left_out: impl Fn(&Key) -> bool,
+) -> Result<(NodeInfo, Entries)> {
     const WRONG: fn(&'static str) -> Malformed = |problem| Malformed::new("map node", problem);
     let (header, _) = NodeHeaderV1::ref_from_prefix(bytes).map_err(|_| WRONG("ends too early"))?;
     if header.magic != MAGIC {
@@ -275,7 +288,7 @@ pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<(NodeInfo, Entries)> {
         return Err(WRONG("it has no entries, or too many"));
     }
     let entries = match info.level {
-        0 => decode_leaf(&mut reader, count)?,
+        0 => decode_leaf(&mut reader, count, left_out)?,
         _ => decode_inner(&mut reader, count, version >= INNER_VERSION)?,
     };
     if !reader.is_empty() {
@@ -304,9 +317,14 @@ fn room_for<T>(count: u32) -> Vec<T> {
     Vec::with_capacity(count.min(4096) as usize)
 }
 
-fn decode_leaf(reader: &mut Reader<'_>, count: u32) -> Result<Entries> {
+fn decode_leaf(
+    reader: &mut Reader<'_>,
+    count: u32,
+    left_out: impl Fn(&Key) -> bool,
+) -> Result<Entries> {
     let mut keys = KeyReader::default();
     let mut entries = room_for(count);
+    let mut empty: Option<Arc<[u8]>> = None;
     for _ in 0..count {
         let (key, kind) = keys.next(reader)?;
         let value = match kind {
@@ -316,7 +334,11 @@ fn decode_leaf(reader: &mut Reader<'_>, count: u32) -> Result<Entries> {
             }
             VALUE_RECORD => {
                 let len: usize = reader.number()?;
-                Value::Record(Arc::from(reader.take(len)?))
+                let bytes = reader.take(len)?;
+                Value::Record(match left_out(&key) {
+                    true => Arc::clone(empty.get_or_insert_with(|| Arc::from([]))),
+                    false => Arc::from(bytes),
+                })
             }
             VALUE_CHUNK => Value::Chunk(Arc::new(Chunk::decode(reader)?)),
             _ => Value::Tombstone,

@@ -33,6 +33,18 @@ fn chunk(page: impl Fn(usize) -> Option<PageRef>) -> Chunk {
     Chunk::from_slots(&std::array::from_fn(page))
 }
 
+#[test]
+fn records_that_are_left_out_have_no_bytes_and_all_else_is_read() {
+    let record = |list, byte| {
+        (Key::first(list, Space::Records, 4), Value::Record(Arc::from(vec![byte; 100])))
+    };
+    let entries = |first| leaf(vec![list(1), first, list(2), record(2, 2)]);
+    let (bytes, _) = node::encode(&INFO, &entries(record(1, 1)));
+    let found = node::decode_without(&bytes, &INFO.uuid, |key| key.list == 1);
+    let without = (Key::first(1, Space::Records, 4), Value::Record(Arc::from([])));
+    assert_eq!(found, Ok((INFO, entries(without))));
+}
+
 fn chunk_bytes(chunk: &Chunk) -> Vec<u8> {
     let mut bytes = Vec::new();
     chunk.encode(&mut bytes);

@@ -1,6 +1,7 @@
 //! The map: its nodes and its entries.
 
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
+use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::{Addr, Checkpoint, ChildPtr, Entries, Key, NodePtr, Value};
 
 use super::volume::Volume;
@@ -51,6 +52,14 @@ impl Pending {
 
     /// Reads the node, and checks that it is the one that its parent means.
     pub(crate) fn read(&self, volume: &Volume<'_>) -> std::result::Result<Node, NodeProblem> {
+        self.read_with(volume, true)
+    }
+
+    fn read_with(
+        &self,
+        volume: &Volume<'_>,
+        has_records: bool,
+    ) -> std::result::Result<Node, NodeProblem> {
         let problem = |kind, detail: String| NodeProblem {
             offset: self.child.place.addr.bytes(),
             level: self.level,
@@ -60,7 +69,7 @@ impl Pending {
         if self.level > MAX_LEVEL {
             return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
         }
-        let node = volume.node(self.child.place).map_err(|error| {
+        let node = volume.node_with(self.child.place, has_records).map_err(|error| {
             let kind = match &error {
                 Error::Device(_) => NodeProblemKind::Unreadable,
                 Error::OutsideLog { .. } => NodeProblemKind::Outside,
@@ -92,6 +101,8 @@ impl Pending {
 /// parent gives it, so no node is descended into twice.
 pub struct Nodes<'v> {
     volume: &'v Volume<'v>,
+    /// Whether the records of clients' lists are read.
+    has_records: bool,
     stack: Vec<Pending>,
     from: Option<Key>,
     to: Option<Key>,
@@ -106,7 +117,19 @@ impl<'v> Nodes<'v> {
         to: Option<Key>,
     ) -> Self {
         let root = root.map(|(place, level)| Pending::root(place, level));
-        Self { volume, stack: root.into_iter().collect(), from, to, range: (None, None) }
+        Self {
+            volume,
+            has_records: true,
+            stack: root.into_iter().collect(),
+            from,
+            to,
+            range: (None, None),
+        }
+    }
+
+    /// The same nodes, but the records of clients' lists have no bytes.
+    pub(crate) fn without_records(self) -> Self {
+        Self { has_records: false, ..self }
     }
 
     /// The keys that may lie under the last node that was visited, or could not be: from the first
@@ -144,7 +167,7 @@ impl Iterator for Nodes<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let pending = self.stack.pop()?;
         self.range = (pending.from, pending.to);
-        let read = pending.read(self.volume);
+        let read = pending.read_with(self.volume, self.has_records);
         if let Ok(node) = &read {
             self.push_children(&pending, node);
         }
@@ -155,9 +178,13 @@ impl Iterator for Nodes<'_> {
 impl Volume<'_> {
     /// Reads the node at a place or, if it is damaged there, in the mirror.
     pub(crate) fn node(&self, place: NodePtr) -> Result<Node> {
-        self.node_at(place, place.addr).or_else(|error| {
-            let node =
-                self.mirrors_of(place.addr).find_map(|mirror| self.node_at(place, mirror).ok());
+        self.node_with(place, true)
+    }
+
+    fn node_with(&self, place: NodePtr, has_records: bool) -> Result<Node> {
+        self.copy_at(place, place.addr, has_records).or_else(|error| {
+            let mut mirrors = self.mirrors_of(place.addr);
+            let node = mirrors.find_map(|mirror| self.copy_at(place, mirror, has_records).ok());
             let problem = Some(error.to_string());
             node.map(|node| Node { problem, ..node }).ok_or(error)
         })
@@ -165,14 +192,20 @@ impl Volume<'_> {
 
     /// Reads the copy at `addr` of the node that belongs to a place.
     pub(crate) fn node_at(&self, place: NodePtr, addr: Addr) -> Result<Node> {
+        self.copy_at(place, addr, true)
+    }
+
+    fn copy_at(&self, place: NodePtr, addr: Addr, has_records: bool) -> Result<Node> {
         let len = place.len_bytes as usize;
         if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
             let len_bytes = place.len_bytes.into();
             return Err(Error::OutsideLog { what: "map node", addr, len_bytes });
         }
         let bytes = self.read("map node", addr, len as u64)?;
-        let (info, entries) = node::decode(&bytes[..len], &self.superblock().uuid)
-            .map_err(|problem| Error::Damaged { addr, problem })?;
+        let left_out = |key: &Key| !has_records && key.list < FIRST_SYSTEM_LIST;
+        let (info, entries) =
+            node::decode_without(&bytes[..len], &self.superblock().uuid, left_out)
+                .map_err(|problem| Error::Damaged { addr, problem })?;
         let expected = place.crc32c;
         let found = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         if found != expected {
