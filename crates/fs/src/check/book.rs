@@ -93,6 +93,9 @@ impl Book {
 
     /// Replaces the findings about `subject` in the present version.
     pub(super) fn set(&mut self, subject: Subject, findings: Findings) {
+        if self.present.is_empty() && findings.list.is_empty() {
+            return;
+        }
         self.present.remove(&subject);
         let mut numbers: Vec<usize> =
             findings.list.into_iter().filter_map(|finding| self.number(finding)).collect();

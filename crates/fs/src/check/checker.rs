@@ -42,6 +42,8 @@ pub(super) struct Checker<'c> {
     /// The version that the facts are of; `None`: of none.
     at: Option<(View, NameHasher)>,
     table: Table,
+    /// Whether some file is [`REMOVED`].
+    has_removed: bool,
     book: Book,
     counts: Counts,
 }
@@ -58,6 +60,7 @@ impl<'c> Checker<'c> {
             progress,
             at: None,
             table: new_table(options),
+            has_removed: false,
             book: Book::new(options.max_findings_of_a_code),
             counts: Counts::default(),
         }
@@ -201,7 +204,7 @@ impl<'c> Checker<'c> {
     /// Notes what a scan came to of a list.
     fn close(&mut self, reader: &Reader<'_>, open: Option<Scan>) -> Result<()> {
         let Some(scan) = open else { return Ok(()) };
-        let is_removed = self.table.get(scan.ino())?.has(REMOVED);
+        let is_removed = self.is_removed(scan.ino())?;
         self.note(reader.finish(scan, is_removed)?)
     }
 
@@ -291,6 +294,7 @@ impl<'c> Checker<'c> {
         }
         let mut findings = self.no_findings();
         self.take_orphans(reader, &mut findings)?;
+        self.has_removed = self.table.next(Ino(0), REMOVED)?.is_some();
         if readable(self.disk.hints(reader.view, ORPHAN_LIST))? == Ok(None) {
             let ino = Ino(ORPHAN_LIST.0);
             findings.push(Finding::new(FindingCode::BadVolume, ino, "there is no list of orphans"));
@@ -308,6 +312,10 @@ impl<'c> Checker<'c> {
             next = self.next_file(facts.ino(), any)?;
         }
         Ok(())
+    }
+
+    fn is_removed(&mut self, ino: Ino) -> Result<bool> {
+        Ok(self.has_removed && self.table.get(ino)?.has(REMOVED))
     }
 
     /// Notes what the orphan list says.
@@ -391,7 +399,7 @@ impl<'c> Checker<'c> {
     /// Reads the rest of a list.
     fn read_rest(&mut self, reader: &Reader<'_>, scan: Scan) -> Result<()> {
         let ino = scan.ino();
-        let is_removed = self.table.get(ino)?.has(REMOVED);
+        let is_removed = self.is_removed(ino)?;
         let (table, counts) = (&mut self.table, &mut self.counts);
         let scanned = reader.read_rest(scan, is_removed, |entry| {
             counts.entry_count += 1;
