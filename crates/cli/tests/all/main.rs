@@ -1,0 +1,42 @@
+//! The integration tests of the crate, in one program: each program takes time to link.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod automount;
+mod check_mounted;
+mod cleaning;
+mod common;
+mod completion;
+mod copies;
+mod damage;
+mod dump;
+mod endings;
+mod files;
+mod flags;
+mod fork;
+mod hidden;
+mod host_full;
+mod image;
+mod json;
+mod kept;
+mod lost;
+mod messages;
+mod mounted;
+mod offline;
+mod options;
+mod others;
+mod package;
+mod patch;
+mod pictures;
+mod reach;
+mod rebuild;
+mod receive;
+mod repair;
+mod resize;
+mod scrub;
+mod send;
+mod stat;
+mod system;
+mod try_command;
+mod versions;
+mod views;
+mod watch;

@@ -1,0 +1,65 @@
+//! The byte tables in the code's documentation and in docs/FORMAT.md say what the structures are.
+
+use std::collections::BTreeMap;
+
+use dendro_format::testing::tables::{self, Fields};
+use dendro_format::{
+    checkpoint, node, partial, record, removal, retired, superblock, usage, versions,
+};
+
+const SOURCES: [&str; 9] = [
+    include_str!("../../src/superblock.rs"),
+    include_str!("../../src/partial.rs"),
+    include_str!("../../src/record.rs"),
+    include_str!("../../src/node.rs"),
+    include_str!("../../src/checkpoint.rs"),
+    include_str!("../../src/usage.rs"),
+    include_str!("../../src/versions.rs"),
+    include_str!("../../src/removal.rs"),
+    include_str!("../../src/retired.rs"),
+];
+const FORMAT_MD: &str = include_str!("../../../../docs/FORMAT.md");
+
+fn all_structures() -> BTreeMap<String, Fields> {
+    tables::all_structures(&SOURCES)
+}
+
+#[test]
+fn every_structure_is_seen() {
+    let found = all_structures();
+    let len = |name: &str| found[name].last().map_or(0, |(_, offset, len)| offset + len);
+    assert_eq!(found.len(), 23);
+    assert_eq!(len("SuperblockV1"), size_of::<superblock::SuperblockV1>());
+    assert_eq!(len("PartialHeaderV1"), size_of::<partial::PartialHeaderV1>());
+    assert_eq!(len("NodeHeaderV1"), size_of::<node::NodeHeaderV1>());
+    assert_eq!(len("CheckpointV1"), size_of::<checkpoint::CheckpointV1>());
+    assert_eq!(len("UsageV1"), size_of::<usage::UsageV1>());
+    assert_eq!(len("HintsV1"), size_of::<record::HintsV1>());
+    assert_eq!(len("DeleteListV1"), size_of::<record::DeleteListV1>());
+    assert_eq!(len("RecordV1"), size_of::<record::RecordV1>());
+    assert_eq!(len("WriteRunV1"), size_of::<record::WriteRunV1>());
+    assert_eq!(len("WriteBlockV1"), size_of::<record::WriteBlockV1>());
+    assert_eq!(len("RangeV1"), size_of::<record::RangeV1>());
+    assert_eq!(len("MovePagesV1"), size_of::<record::MovePagesV1>());
+    assert_eq!(len("SwapPagesV1"), size_of::<record::SwapPagesV1>());
+    assert_eq!(len("NodeV1"), size_of::<record::NodeV1>());
+    assert_eq!(len("CheckpointPlaceV1"), size_of::<record::CheckpointPlaceV1>());
+    assert_eq!(len("VersionV1"), size_of::<record::VersionV1>());
+    assert_eq!(len("ReuseV1"), size_of::<record::ReuseV1>());
+    assert_eq!(len("CountersV1"), size_of::<versions::CountersV1>());
+    assert_eq!(len("RetiredV1"), size_of::<retired::RetiredV1>());
+    assert_eq!(len("RemovalV1"), size_of::<removal::RemovalV1>());
+    assert_eq!(len("RemovalV2"), size_of::<removal::RemovalV2>());
+    assert_eq!(len("OriginV1"), size_of::<versions::OriginV1>());
+    assert_eq!(len("VersionEntryV1"), size_of::<versions::VersionEntryV1>());
+}
+
+#[test]
+fn the_tables_in_the_code_say_what_the_structures_are() {
+    assert_eq!(tables::check_code(&SOURCES), 11);
+}
+
+#[test]
+fn the_tables_in_the_document_say_what_the_structures_are() {
+    tables::check_document(&SOURCES, FORMAT_MD);
+}

@@ -1,0 +1,326 @@
+//! The bytes of every structure, as they were when its version was fixed. A change of layout fails
+//! here: it needs a new version of the structure, beside which the old one stays readable.
+//!
+//! The dumps are as `hexdump -C` prints them, without the characters. After adding a structure,
+//! `UPDATE_GOLDEN=1 cargo test -p dendro-format --test golden` writes its dump.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use dendro_base::{Timestamp, Uuid};
+use dendro_format::checkpoint::HeadPosition;
+use dendro_format::node::{self, NodeInfo};
+use dendro_format::record::Records;
+use dendro_format::superblock::INCOMPATIBLE_MIRRORS;
+use dendro_format::{
+    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout, NodePtr, PageRef,
+    PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
+};
+use zerocopy::little_endian::U32;
+
+const ID: Uuid = Uuid(*b"\x10\x11\x12\x13\x14\x15\x46\x17\x98\x19\x1a\x1b\x1c\x1d\x1e\x1f");
+const NODE: NodePtr =
+    NodePtr { addr: Addr(0x0102_0304_0506), len_bytes: 0x0708, crc32c: 0x090a_0b0c };
+const KEY: Key = Key {
+    list: 0x2122_2324_2526_2728,
+    space: Space::Records,
+    index: 0x3132_3334_3536_3738,
+    branch: 0x4142_4344,
+    epoch: 0x5152_5354_5556_5758,
+};
+const BLOCK: PageRef = PageRef {
+    addr: Addr(0x0a0b_0c0d),
+    crc32c: 0xdead_beef,
+    len_bytes: 0x0123,
+    compression: 2,
+    flags: 1,
+};
+
+fn dump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let mut last: &[u8] = &[];
+    let mut starred = false;
+    for (index, line) in bytes.chunks(16).enumerate() {
+        if line == last {
+            if !std::mem::replace(&mut starred, true) {
+                text.push_str("*\n");
+            }
+            continue;
+        }
+        (last, starred) = (line, false);
+        write!(text, "{:08x} ", index * 16).expect("a string grows");
+        for byte in line {
+            write!(text, " {byte:02x}").expect("a string grows");
+        }
+        text.push('\n');
+    }
+    writeln!(text, "{:08x}", bytes.len()).expect("a string grows");
+    text
+}
+
+/// The bytes of a dump in which no line was left out.
+fn undump(text: &str) -> Vec<u8> {
+    let byte = |hex| u8::from_str_radix(hex, 16).expect("a byte in hexadecimal digits");
+    text.lines().flat_map(|line| line.split_whitespace().skip(1).map(byte)).collect()
+}
+
+fn check(name: &str, bytes: &[u8]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.hex"));
+    let actual = dump(bytes);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &actual).expect("the dump can be written");
+    }
+    let golden = std::fs::read_to_string(&path).expect("the dump was committed");
+    assert!(actual == golden, "{name} is laid out in another way than it was:\n{actual}");
+}
+
+#[test]
+fn superblock_v1() {
+    let superblock = Superblock {
+        uuid: ID,
+        seq: 0x0102_0304_0506_0708,
+        compatible: 1,
+        read_only: 2,
+        incompatible: 4,
+        layout: Layout::new(22, 0x0001_0203).unwrap(),
+        clean: true,
+        compression: 3,
+        checkpoint_addr: Addr(0x1122_3344_5566),
+        checkpoint_len_bytes: 0x0004_0506,
+        checkpoint_crc32c: 0x7788_99aa,
+        created: Timestamp(0x1718_1920_2122_2324),
+        written: Timestamp(-2),
+        hash_key: *b"sixteen bytes ok",
+        label: "Jahresringe ○".into(),
+        retired: Vec::new(),
+        checkpoint_mirror: None,
+    };
+    let bytes = superblock.encode();
+    check("superblock_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(superblock.clone()));
+
+    let mirrored = Superblock {
+        incompatible: INCOMPATIBLE_MIRRORS,
+        checkpoint_mirror: Some(Addr(0x0102_0304_0506)),
+        ..superblock
+    };
+    let bytes = mirrored.encode();
+    check("superblock_mirrored_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(mirrored));
+}
+
+#[test]
+fn partial_v1() {
+    let mut bytes = vec![0xee; 4096];
+    bytes[192..204].copy_from_slice(b"the records!");
+    let header = PartialHeader {
+        head: Head::Payload,
+        class: 0x21,
+        len_bytes: 4096,
+        uuid: ID,
+        seq: 0x0102_0304_0506_0708,
+        segment: SegmentNo(0x090a_0b0c),
+        offset_bytes: 0x0d0e_0f10,
+        prev_crc32c: 0x1112_1314,
+        next_segment: SegmentNo(0x1516_1718),
+        records_offset_bytes: 192,
+        records_len_bytes: 12,
+        complete_len_bytes: 8,
+        commit_seq: 0x191a_1b1c_1d1e_1f20,
+        durable_seq: 0x2122_2324_2526_2728,
+        time: Timestamp(0x292a_2b2c_2d2e_2f30),
+        epoch: 0x3132_3334_3536_3738,
+    };
+    let crc32c = header.encode_into(&mut bytes);
+    check("partial_v1", &bytes);
+    assert_eq!(PartialHeader::decode(&bytes), Ok((header, crc32c)));
+}
+
+#[test]
+fn records_v1() {
+    let (list, index) = (KEY.list, KEY.index);
+    let (first_page, count) = (0x0003_6162_6364_6566, 0x0004_6869_6a6b_6c6d);
+    let crcs = [U32::new(0x0102_0304), U32::new(0x0506_0708)];
+    let records = [
+        Record::CreateList { list, hints: 0x0102 },
+        Record::DeleteList { list },
+        Record::SetHints { list, hints: 0x0304 },
+        Record::PutRecord { list, index, value: b"value" },
+        Record::DeleteRecord { list, index },
+        Record::WriteRun { list, first_page, addr: NODE.addr, crcs: &crcs },
+        Record::WriteBlock { list, page: first_page, block: BLOCK },
+        Record::ZeroPages { list, first_page, count },
+        Record::PunchPages { list, first_page, count },
+        Record::MovePages { from: list, from_page: first_page, to: 1, to_page: 2, count },
+        Record::SwapPages { a: list, b: index },
+        Record::Node { place: NODE, level: 5, first_key: KEY },
+        Record::Checkpoint { addr: NODE.addr, len_bytes: NODE.len_bytes, crc32c: NODE.crc32c },
+        Record::Version { branch: KEY.branch, epoch: KEY.epoch, is_moved: true },
+        Record::Reuse { segment: SegmentNo(0x0a0b_0c0d) },
+    ];
+    let mut bytes = Vec::new();
+    for record in &records {
+        record.encode(&mut bytes);
+        let pad = bytes.len().next_multiple_of(16);
+        // Each starts a line of the dump, so that a reader finds it.
+        let mut line = Vec::new();
+        record.encode(&mut line);
+        assert_eq!(Records::new(&line).next(), Some(Ok(*record)));
+        bytes.resize(pad, 0);
+    }
+    check("records_v1", &bytes);
+}
+
+#[test]
+fn leaf_v1() {
+    let whole = |page: u64| PageRef {
+        addr: Addr(0x10_0000 + page * 64),
+        crc32c: 0x0101_0101 * (page as u32 + 1),
+        len_bytes: 4096,
+        compression: 0,
+        flags: 0,
+    };
+    let mut slots = [None; 32];
+    slots[..3].copy_from_slice(&[Some(whole(0)), Some(whole(1)), Some(whole(2))]);
+    slots[5] = Some(BLOCK);
+    slots[30..].copy_from_slice(&[Some(PageRef::ZERO); 2]);
+    let key = |space, index| Key::first(300, space, index);
+    let entries = Entries::Leaf(vec![
+        (Key::first(1, Space::List, 0), Value::List(0x0102)),
+        (Key::first(1, Space::Records, 0), Value::Record(Arc::from(*b"i-node"))),
+        (Key::first(1, Space::Records, 9), Value::Record(Arc::from(*b""))),
+        (KEY, Value::Record(Arc::from(*b"far"))),
+        (Key { epoch: u64::MAX, ..KEY }, Value::Record(Arc::from(*b"later"))),
+    ]);
+    let info = NodeInfo { level: 0, uuid: ID, checkpoint_seq: 0x0102, log_seq: 0x0304_0506 };
+    let (bytes, _) = node::encode(&info, &entries);
+    check("leaf_v1", &bytes);
+    assert_eq!(node::decode(&bytes, &ID), Ok((info, entries)));
+
+    let chunk = Value::Chunk(Arc::new(Chunk::from_slots(&slots)));
+    let entries = Entries::Leaf(vec![
+        (key(Space::List, 0), Value::List(0)),
+        (key(Space::Chunks, 1000), chunk.clone()),
+        (key(Space::Chunks, 1001), chunk),
+    ]);
+    let (bytes, _) = node::encode(&info, &entries);
+    check("leaf_of_chunks_v1", &bytes);
+    assert_eq!(node::decode(&bytes, &ID), Ok((info, entries)));
+}
+
+fn inner_node(newest_epochs: [u64; 3]) -> (NodeInfo, Entries) {
+    let info = NodeInfo { level: 2, uuid: ID, checkpoint_seq: 1, log_seq: u64::MAX };
+    let places = [NODE, NodePtr { addr: Addr(1), len_bytes: 64, crc32c: 2 }, NODE];
+    let keys = [Key::MIN, KEY, Key { space: Space::Chunks, index: 7, ..KEY }];
+    let children = std::array::from_fn::<_, 3, _>(|n| {
+        (keys[n], ChildPtr { place: places[n], newest_epoch: newest_epochs[n] })
+    });
+    (info, Entries::Inner(children.to_vec()))
+}
+
+#[test]
+fn inner_node_v2() {
+    let (info, entries) = inner_node([1, u64::MAX, 0x0102_0304]);
+    let (bytes, _) = node::encode(&info, &entries);
+    check("inner_node_v2", &bytes);
+    assert_eq!(node::decode(&bytes, &ID), Ok((info, entries)));
+}
+
+/// It is not written any more.
+#[test]
+fn inner_node_v1_says_nothing_of_epochs() {
+    let bytes = undump(include_str!("../golden/inner_node_v1.hex"));
+    assert_eq!(node::decode(&bytes, &ID), Ok(inner_node([u64::MAX; 3])));
+}
+
+#[test]
+fn checkpoint_v1() {
+    let usage = |live_bytes, head| Usage { live_bytes, head, class: 0, written_at: 0x0102_0304 };
+    let checkpoint = Checkpoint {
+        uuid: ID,
+        seq: 0x0102_0304_0506_0708,
+        root: Some((NODE, 3)),
+        log: HeadPosition { segment: SegmentNo(0x090a_0b0c), offset_bytes: 0x0d0e_0f10 },
+        log_seq: 0x1112_1314_1516_1718,
+        log_prev_crc32c: 0x191a_1b1c,
+        next_segment: SegmentNo(0x1d1e_1f20),
+        map: HeadPosition { segment: SegmentNo(0x2122_2324), offset_bytes: 0x2526_2728 },
+        next_list: 0x292a_2b2c_2d2e_2f30,
+        commit_seq: 0x3132_3334_3536_3738,
+        epoch: 0x393a_3b3c_3d3e_3f40,
+        live_bytes: 0x4142_4344_4546_4748,
+        time: Timestamp(0x494a_4b4c_4d4e_4f50),
+        log_clock: 0x5152_5354_5556_5758,
+        short_count: 0,
+        zero_count: 0,
+        counts_are_exact: false,
+        identity: None,
+        usage_overrides: vec![
+            (SegmentNo(2), usage(0x0a0b_0c0d, Head::Main)),
+            (SegmentNo(0x0102_0304), usage(64, Head::Map)),
+        ],
+        mirrors: Vec::new(),
+    };
+    let bytes = checkpoint.encode();
+    check("checkpoint_v1", &bytes);
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(checkpoint.clone()));
+
+    let incompatible = INCOMPATIBLE_MIRRORS;
+    let identity = Identity {
+        layout: Layout::new(20, 0x0a0b_0c0d).unwrap(),
+        hash_key: [0; 16],
+        incompatible,
+        read_only: 0,
+        compatible: 0,
+    };
+    let mirrors = vec![(SegmentNo(7), SegmentNo(0x0506_0708)), (SegmentNo(9), SegmentNo(2))];
+    let mirrored = Checkpoint { identity: Some(identity), mirrors, ..checkpoint.clone() };
+    let bytes = mirrored.encode();
+    check("checkpoint_mirrored_v1", &bytes);
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(mirrored.clone()));
+    for wrong in [vec![(9, 2), (7, 8)], vec![(7, 8), (7, 9)], vec![(7, 8), (9, 8)], vec![(7, 7)]] {
+        let mirrors = wrong.iter().map(|(of, mirror)| (SegmentNo(*of), SegmentNo(*mirror)));
+        let wrong = Checkpoint { mirrors: mirrors.collect(), ..mirrored.clone() };
+        assert!(Checkpoint::decode(&wrong.encode(), &ID).is_err(), "{:?}", wrong.mirrors);
+    }
+    let unmarked = Checkpoint { identity: None, ..mirrored };
+    assert!(Checkpoint::decode(&unmarked.encode(), &ID).is_err());
+
+    let empty = Checkpoint { root: None, usage_overrides: Vec::new(), ..checkpoint };
+    let bytes = empty.encode();
+    check("checkpoint_empty_v1", &bytes);
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(empty.clone()));
+
+    let identity = Some(Identity {
+        layout: Layout::new(22, 0x0001_0203).unwrap(),
+        hash_key: *b"sixteen bytes ok",
+        incompatible: 0x0102_0304_0506_0708,
+        read_only: 0x090a_0b0c,
+        compatible: 0x0d0e_0f10,
+    });
+    let of_its_own = Checkpoint { identity, ..empty };
+    let bytes = of_its_own.encode();
+    check("checkpoint_identity_v1", &bytes);
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(of_its_own));
+}
+
+#[test]
+fn usage_v1() {
+    let usage = Usage {
+        live_bytes: 0x0102_0304,
+        head: Head::Payload,
+        class: 0x21,
+        written_at: 0x0506_0708,
+    };
+    check("usage_v1", &usage.encode());
+}
+
+#[test]
+fn the_checksum_is_crc_32c() {
+    // The check value of RFC 3720, appendix B.4 and of the catalogue of CRC algorithms.
+    assert_eq!(dendro_format::checksum(b"123456789"), 0xe306_9283);
+    assert_eq!(dendro_format::checksum(&[0; 32]), 0x8a91_36aa);
+    let begun = dendro_format::checksum(b"1234");
+    assert_eq!(dendro_format::checksum_append(begun, b"56789"), 0xe306_9283);
+}

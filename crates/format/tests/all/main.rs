@@ -1,0 +1,7 @@
+//! The integration tests of the crate, in one program: each program takes time to link.
+
+mod doc_tables;
+mod golden;
+mod hostile_bytes;
+mod map;
+mod round_trips;

@@ -1,0 +1,29 @@
+//! The integration tests of the crate, in one program: each program takes time to link.
+
+mod backups;
+mod cleaning;
+mod coalescing;
+mod common;
+mod conforms;
+mod damaged_versions;
+mod external;
+mod flushing;
+mod frozen;
+mod host_full;
+mod loss;
+mod mirrors;
+mod nearly_full;
+mod preallocated;
+mod reformatting;
+mod remade_lists;
+mod removals;
+mod resizing;
+mod reuse;
+mod scrub;
+mod sparing;
+mod streams;
+mod unreadable_nodes;
+mod versions;
+mod victims;
+mod walks;
+mod whole_units;

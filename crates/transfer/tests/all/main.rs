@@ -1,0 +1,5 @@
+//! The integration tests of the crate, in one program: each program takes time to link.
+
+mod common;
+mod receive;
+mod send;

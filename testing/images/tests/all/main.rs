@@ -1,0 +1,8 @@
+//! The integration tests of the crate, in one program: each program takes time to link.
+
+mod engine_agrees;
+mod forged_accounts;
+mod forged_maps;
+mod golden_images;
+mod hostile_images;
+mod rebuild;
