@@ -1,6 +1,6 @@
 //! Attributes: what stat(2) shows, and changing it.
 
-use crate::data::freeing::finish_truncation;
+use crate::data::freeing::finish_freeing;
 use crate::data::truncate::{prepare_resize, resize};
 use crate::error::{FsError, Result};
 use crate::layout::acl::Acl;
@@ -78,7 +78,7 @@ fn change(fs: &FsState, ino: Ino, changes: &SetAttr, is_privileged: bool) -> Res
     edits.apply(&mut aru);
     fs.commit_inode(aru, &mut guard, inode)?;
     if unfinished {
-        finish_truncation(fs, &mut guard)?;
+        finish_freeing(fs, &mut guard)?;
     }
     Ok(fs.attr_of(&node, guard.inode()))
 }

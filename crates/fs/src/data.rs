@@ -1,10 +1,12 @@
 //! The data of regular files.
 //!
-//! Two invariants hold of every regular file:
+//! Three invariants hold of every regular file:
 //!
 //! 1. In the file's last page, all bytes behind the end of the file are zeros.
 //! 2. Pages behind the last are holes, or zeros if `EOF_PAGES` is set in its state. While
 //!    `TRUNCATING` is set, they may contain anything.
+//! 3. While `PUNCHING` is set, the pages of the range that the i-node names may contain anything.
+//!    They read as holes, and do not count.
 //!
 //! - `read`: reading, and searching for data and holes.
 //! - `write`: writing.

@@ -373,9 +373,9 @@ impl FileSystem {
         read::seek(&self.state, ino, offset, seek)
     }
 
-    /// Allocates, punches, zeroes, collapses or inserts a range. To allocate, punch or zero, each
-    /// 32 MiB of the range are an atomic recovery unit of their own. A size that changes does so in
-    /// the last unit.
+    /// Allocates, punches, zeroes, collapses or inserts a range. To allocate or zero, each 32 MiB
+    /// of the range are an atomic recovery unit of their own. A size that changes does so in the
+    /// last unit. A hole is there with the first unit, however many units free the space.
     ///
     /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can
     /// be written on a full volume, too, as long as no other version shares them.

@@ -9,12 +9,13 @@
 use dendro_base::sync::Arc;
 use dendro_disk::Aru;
 
-use crate::data::freeing::finish_truncation;
+use crate::data::freeing::finish_freeing;
 use crate::error::{FsError, Result};
 use crate::layout::format::{
-    HEAD_INDEX, ORPHAN_LIST, ORPHAN_REMOVE, ORPHAN_TRUNCATE, OrphanV1, RECORD_VERSION, split_head,
+    HEAD_INDEX, ORPHAN_LIST, ORPHAN_PUNCH, ORPHAN_REMOVE, ORPHAN_TRUNCATE, OrphanV1,
+    RECORD_VERSION, split_head,
 };
-use crate::layout::inode::{Inode, InodeState};
+use crate::layout::inode::Inode;
 use crate::layout::orphan_list::{enter, leave};
 use crate::no_space;
 use crate::state::{FsState, Node, WriteGuard};
@@ -82,7 +83,7 @@ pub(crate) fn drop_name(
             enter(aru, ino, ORPHAN_REMOVE);
         }
     }
-    if fate == Fate::Deleted && child.state.contains(InodeState::TRUNCATING) {
+    if fate == Fate::Deleted && child.freeing_orphan().is_some() {
         leave(aru, ino);
     }
     fate
@@ -161,7 +162,7 @@ fn delete_orphan(fs: &FsState, ino: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Deletes all orphans, and finishes all truncations that are on the orphan list.
+/// Deletes all orphans, and frees what is still to be freed of files that are on the orphan list.
 pub(crate) fn finish_all(fs: &FsState) -> Result<()> {
     let mut from = 0;
     loop {
@@ -192,7 +193,7 @@ fn finish(fs: &FsState, ino: Ino, record: &[u8]) -> Result<()> {
         Err(error) => return Err(error),
     };
     match (orphan.version, orphan.kind) {
-        (RECORD_VERSION, ORPHAN_TRUNCATE) => finish_truncation(fs, &mut guard),
+        (RECORD_VERSION, ORPHAN_TRUNCATE | ORPHAN_PUNCH) => finish_freeing(fs, &mut guard),
         (RECORD_VERSION, ORPHAN_REMOVE) if guard.inode().nlink == 0 => {
             let inode = guard.edit();
             guard.set_removed(inode);

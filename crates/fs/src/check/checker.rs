@@ -18,8 +18,8 @@ use super::table::Table;
 use crate::error::{FsError, Result};
 use crate::layout::dirent::Entry;
 use crate::layout::format::{
-    FIRST_FILE_LIST, ORPHAN_LIST, ORPHAN_REMOVE, ORPHAN_TRUNCATE, OrphanV1, RECORD_VERSION,
-    VOLUME_LIST, split_head,
+    FIRST_FILE_LIST, ORPHAN_LIST, ORPHAN_PUNCH, ORPHAN_REMOVE, ORPHAN_TRUNCATE, OrphanV1,
+    RECORD_VERSION, VOLUME_LIST, split_head,
 };
 use crate::layout::names::NameHasher;
 use crate::layout::volume::Volume;
@@ -338,7 +338,7 @@ impl<'c> Checker<'c> {
                 };
                 let flag = match kind {
                     Some(ORPHAN_REMOVE) => REMOVED,
-                    Some(ORPHAN_TRUNCATE) => LISTED,
+                    Some(ORPHAN_TRUNCATE | ORPHAN_PUNCH) => LISTED,
                     _ => {
                         let detail = "its entry on the orphan list is malformed";
                         let finding = Finding::new(FindingCode::BadOrphan, Ino(*index), detail);

@@ -5,15 +5,15 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::layout::inode::{Inode, InodeState};
+use crate::layout::inode::Inode;
 use crate::types::{FileKind, Ino};
 
 /// It is on the orphan list, to be removed.
 pub(super) const REMOVED: u16 = 1 << 0;
 /// It is on the orphan list for another reason.
 pub(super) const LISTED: u16 = 1 << 1;
-/// Its truncation is not finished.
-pub(super) const TRUNCATING: u16 = 1 << 2;
+/// Pages of it are still to be freed.
+pub(super) const FREEING: u16 = 1 << 2;
 /// Its i-node is malformed; the numbers in it are not known.
 pub(super) const BAD: u16 = 1 << 3;
 /// It is a directory.
@@ -100,9 +100,9 @@ impl Facts {
         self.set_kind(Some(inode.kind));
         self.nlink = inode.nlink;
         self.parent = if inode.kind == FileKind::Directory { inode.parent } else { 0 };
-        self.flags &= !(BAD | UNREADABLE | TRUNCATING);
-        if inode.state.contains(InodeState::TRUNCATING) {
-            self.flags |= TRUNCATING;
+        self.flags &= !(BAD | UNREADABLE | FREEING);
+        if inode.freeing_orphan().is_some() {
+            self.flags |= FREEING;
         }
     }
 
@@ -111,14 +111,14 @@ impl Facts {
         self.set_kind(is_directory.then_some(FileKind::Directory));
         (self.nlink, self.parent) = (0, 0);
         let unreadable = if is_readable { 0 } else { UNREADABLE };
-        self.flags = self.flags & !(TRUNCATING | UNREADABLE) | BAD | unreadable;
+        self.flags = self.flags & !(FREEING | UNREADABLE) | BAD | unreadable;
     }
 
     /// Notes that the file is not there.
     pub(super) fn set_gone(&mut self) {
         self.set_kind(None);
         (self.nlink, self.parent) = (0, 0);
-        self.flags &= !(BAD | UNREADABLE | TRUNCATING);
+        self.flags &= !(BAD | UNREADABLE | FREEING);
     }
 
     fn set_kind(&mut self, kind: Option<FileKind>) {

@@ -30,13 +30,15 @@ impl Pages {
         if Self::may_have(inode) && is_truncating { inode.size_pages() } else { MAX_PAGE_COUNT }
     }
 
-    /// Adds those of a group.
+    /// Adds those of a group. Pages of a range that is being freed do not count.
     pub(super) fn add(&mut self, inode: &Inode, first_page: u64, present: u32) {
         let below = |end: u64| match end.saturating_sub(first_page) {
             slots @ 0..GROUP_PAGES => present & !(u32::MAX << slots),
             _ => present,
         };
-        self.count += u64::from(below(Self::end(inode)).count_ones());
+        let punched = inode.punched_pages();
+        let is_freed = below(punched.end) & !below(punched.start);
+        self.count += u64::from((below(Self::end(inode)) & !is_freed).count_ones());
         let past_end = present & !below(Self::size(inode));
         if self.past_end.is_none() && past_end != 0 {
             self.past_end = Some(first_page + u64::from(past_end.trailing_zeros()));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::book::Findings;
-use super::facts::{BAD, DIRECTORY, Facts, LISTED, ON_PATH, REMOVED, SEEN, TRUNCATING};
+use super::facts::{BAD, DIRECTORY, FREEING, Facts, LISTED, ON_PATH, REMOVED, SEEN};
 use super::finding::{Finding, FindingCode};
 use super::table::Table;
 use crate::error::Result;
@@ -100,14 +100,14 @@ pub(super) fn check(facts: &Facts, entries: &EntriesFor) -> Vec<Finding> {
         findings.push(finding.expecting(expected.into()));
     }
     let mut find = |code, detail: String| findings.push(Finding::new(code, ino, detail));
-    let truncating = facts.has(TRUNCATING);
+    let is_freeing = facts.has(FREEING);
     // A directory that loses its name is empty, and goes at once.
     let is_no_orphan = facts.names > 0 || kind == FileKind::Directory;
-    if (is_removed && is_no_orphan) || (is_listed && !truncating) {
+    if (is_removed && is_no_orphan) || (is_listed && !is_freeing) {
         find(FindingCode::BadOrphan, "it is on the list, and no orphan".into());
     }
-    if truncating && !is_removed && !is_listed {
-        find(FindingCode::BadOrphan, "its truncation is on no list".into());
+    if is_freeing && !is_removed && !is_listed {
+        find(FindingCode::BadOrphan, "what is still to be freed of it is on no list".into());
     }
     findings
 }

@@ -3,7 +3,7 @@
 use dendro_base::units::MIB;
 
 use super::fallocate::punch_some;
-use super::pages::{PAGE, prepare_pages};
+use super::pages::{PAGE, next_data, next_hole, prepare_pages};
 use super::read::read_range;
 use super::write::write_locked;
 use crate::error::{FsError, Result};
@@ -114,12 +114,12 @@ fn read_chunk(
         return Ok(Chunk::Data(len));
     }
     let page = at.from / PAGE;
-    let next_data = fs.disk().next_data(fs.view(), ino.lid(), page)?;
-    if next_data != Some(page) {
-        let end = next_data.map_or(u64::MAX, |page| page.saturating_mul(PAGE));
+    let data = next_data(fs, ino, inode, page)?;
+    if data != Some(page) {
+        let end = data.map_or(u64::MAX, |page| page.saturating_mul(PAGE));
         return Ok(Chunk::Hole(len.min(end - at.from)));
     }
-    let hole = fs.disk().next_hole(fs.view(), ino.lid(), page)?.saturating_mul(PAGE);
+    let hole = next_hole(fs, ino, inode, page)?.saturating_mul(PAGE);
     let mut len = len.min(hole - at.from).min(CHUNK_LEN);
     // End at a page boundary of the target, so that each page is written once.
     let excess = (at.to + len) % PAGE;
@@ -127,7 +127,7 @@ fn read_chunk(
         len -= excess;
     }
     buf.resize(len as usize, 0);
-    read_range(fs, ino, at.from, buf, len as usize)?;
+    read_range(fs, ino, inode, at.from, buf, len as usize)?;
     Ok(Chunk::Data(len))
 }
 
@@ -149,7 +149,7 @@ fn write_chunk(
         Chunk::Hole(len) => {
             guard.inode().check_rewritable()?;
             prepare_pages(fs, guard)?;
-            let end = punch_some(fs, guard, at.to..at.to + len, true, kill_priv)?;
+            let end = punch_some(fs, guard, at.to..at.to + len, kill_priv)?;
             Ok(end - at.to)
         }
     }

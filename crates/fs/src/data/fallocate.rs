@@ -4,17 +4,19 @@ use std::ops::Range;
 
 use dendro_disk::{Aru, Op, PAGE_SIZE};
 
-use super::freeing::{MAX_PAGES_FREED, finish_truncation};
+use super::freeing::{MAX_PAGES_FREED, find_run, finish_freeing};
 use super::pages::{PAGE, holes_in, prepare_pages, zero_in_page};
 use super::truncate::resize;
 use crate::error::{FsError, Result};
+use crate::layout::format::ORPHAN_PUNCH;
 use crate::layout::inode::{Inode, InodeState};
+use crate::layout::{orphan_list, volume};
 use crate::no_space;
 use crate::privileges::drop_privileges;
 use crate::state::{FsState, WriteGuard};
 use crate::types::{FallocateFlags, Ino, LongChange, MAX_FILE_SIZE_BYTES};
 
-/// The most that one unit allocates, punches or zeroes: 32 MiB.
+/// The most that one unit allocates or zeroes, and makes holes of in a copy: 32 MiB.
 const STEP_LEN: u64 = MAX_PAGES_FREED * PAGE;
 const _: () = assert!(STEP_LEN.is_multiple_of(PAGE));
 
@@ -54,7 +56,7 @@ pub(crate) fn fallocate(
         allocate_range(fs, &mut guard, range, keep_size, how)
     } else if change == FallocateFlags::PUNCH_HOLE && keep_size {
         prepare_pages(fs, &mut guard)?;
-        punch_data(fs, &mut guard, range, how)
+        punch_data(fs, &mut guard, &range, how.kill_priv)
     } else if change == FallocateFlags::ZERO_RANGE {
         prepare_pages(fs, &mut guard)?;
         zero_range(fs, &mut guard, range, keep_size, how)
@@ -143,33 +145,48 @@ fn fill_holes(
     Ok(page)
 }
 
-/// Frees the data in a range. The size stays.
+/// Frees the data in a range. The size stays. All of the range reads as zeros with the first unit,
+/// however many follow.
 fn punch_data(
     fs: &FsState,
     guard: &mut WriteGuard<'_>,
-    range: Range<u64>,
-    how: &LongChange<'_>,
+    range: &Range<u64>,
+    kill_priv: bool,
 ) -> Result<()> {
-    let mut start = range.start;
-    loop {
-        start = punch_some(fs, guard, start..range.end, false, how.kill_priv)?;
-        if start == range.end {
-            return Ok(());
-        }
-        if (how.is_cancelled)() {
-            return Err(FsError::Interrupted);
-        }
+    let ino = guard.ino();
+    let mut aru = no_space::reclaiming(fs);
+    let mut inode = guard.edit();
+    zero_edges(fs, &mut aru, ino, range)?;
+    let pages = whole_pages(range);
+    if pages.is_empty() {
+        return commit_data(fs, aru, guard, inode, kill_priv);
     }
+    let count = pages.end - pages.start;
+    let freed = count - holes_in(fs, ino, &inode, pages.clone())?.min(count);
+    inode.pages = inode.pages.saturating_sub(freed);
+    if let Some(run) = find_run(fs, ino, pages.clone(), freed)? {
+        if !run.is_empty() {
+            aru.punch_pages(ino.lid(), run.start, run.end - run.start);
+        }
+        return commit_data(fs, aru, guard, inode, kill_priv);
+    }
+    inode.state |= InodeState::PUNCHING;
+    inode.punched = Some(Box::new(pages));
+    volume::set_punched_ranges(fs.disk(), fs.view(), &mut aru)?;
+    if inode.nlink > 0 {
+        orphan_list::enter(&mut aru, ino, ORPHAN_PUNCH);
+    }
+    commit_data(fs, aru, guard, inode, kill_priv)?;
+    finish_freeing(fs, guard)
 }
 
 /// Frees the data in the first part of a range, as much as one unit may. Returns where the rest
-/// begins, or the end of the range: what lies before it is free. If `grows`, a file that ends
-/// before that place grows to it.
+/// begins, or the end of the range: what lies before it is free. A file that ends before that place
+/// grows to it.
 pub(super) fn punch_some(
     fs: &FsState,
     guard: &mut WriteGuard<'_>,
     range: Range<u64>,
-    grows: bool,
     kill_priv: bool,
 ) -> Result<u64> {
     let end = step_end(range.start, &range);
@@ -180,7 +197,7 @@ pub(super) fn punch_some(
         None
     };
     let rest = next.map_or(range.end, |page| page.saturating_mul(PAGE).clamp(end, range.end));
-    punch_step(fs, guard, range.start..end, if grows { rest } else { 0 }, kill_priv)?;
+    punch_step(fs, guard, range.start..end, rest, kill_priv)?;
     Ok(rest)
 }
 
@@ -333,7 +350,7 @@ fn prepare_move(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
     let size = inode.size;
     let has_more = resize(fs, &mut aru, guard.ino(), &mut inode, size)?;
     fs.commit_inode(aru, guard, inode)?;
-    if has_more { finish_truncation(fs, guard) } else { Ok(()) }
+    if has_more { finish_freeing(fs, guard) } else { Ok(()) }
 }
 
 /// The end of the step of `range` that begins at `start`. Steps are bounded, and meet at page

@@ -31,11 +31,42 @@ pub(super) fn holes_in(fs: &FsState, ino: Ino, inode: &Inode, range: Range<u64>)
     Ok(count - fs.disk().count_pages(fs.view(), ino.lid(), range)?.min(count))
 }
 
+/// The first page at or after `page` that readers see data in.
+pub(super) fn next_data(fs: &FsState, ino: Ino, inode: &Inode, page: u64) -> Result<Option<u64>> {
+    let next = fs.disk().next_data(fs.view(), ino.lid(), page)?;
+    let punched = inode.punched_pages();
+    match next {
+        Some(next) if punched.contains(&next) => {
+            fs.disk().next_data(fs.view(), ino.lid(), punched.end).map_err(Into::into)
+        }
+        _ => Ok(next),
+    }
+}
+
+/// The first page at or after `page` that readers see as a hole.
+pub(super) fn next_hole(fs: &FsState, ino: Ino, inode: &Inode, page: u64) -> Result<u64> {
+    let next = fs.disk().next_hole(fs.view(), ino.lid(), page)?;
+    let punched = inode.punched_pages();
+    let is_before = !punched.is_empty() && page < punched.end;
+    Ok(if is_before { next.min(punched.start.max(page)) } else { next })
+}
+
+/// Zeroes what `buf`, which was read from `offset` on, has of the range that is being freed.
+pub(super) fn hide_punched(inode: &Inode, offset: u64, buf: &mut [u8]) {
+    let pages = inode.punched_pages();
+    if pages.is_empty() {
+        return;
+    }
+    let end = offset + buf.len() as u64;
+    let within = |page: u64| (page.saturating_mul(PAGE).clamp(offset, end) - offset) as usize;
+    buf[within(pages.start)..within(pages.end)].fill(0);
+}
+
 /// Prepares a file for work on its pages: moves inline data to a page, in a unit that changes
-/// nothing that users can see, and finishes a truncation that was interrupted.
+/// nothing that users can see, and frees what an interrupted operation has left to free.
 pub(super) fn prepare_pages(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
-    if guard.inode().state.contains(InodeState::TRUNCATING) {
-        freeing::finish_truncation(fs, guard)?;
+    if guard.inode().freeing_orphan().is_some() {
+        freeing::finish_freeing(fs, guard)?;
     }
     if !guard.inode().state.contains(InodeState::INLINE) {
         return Ok(());

@@ -2,9 +2,9 @@
 
 use dendro_disk::PAGE_SIZE;
 
-use super::pages::PAGE;
+use super::pages::{PAGE, hide_punched, next_data, next_hole};
 use crate::error::{FsError, Result};
-use crate::layout::inode::InodeState;
+use crate::layout::inode::{Inode, InodeState};
 use crate::state::FsState;
 use crate::types::{Ino, Seek};
 
@@ -19,7 +19,7 @@ pub(crate) fn read(fs: &FsState, ino: Ino, offset: u64, buf: &mut [u8]) -> Resul
             let from = offset as usize;
             buf[..len].copy_from_slice(&inode.inline[from..from + len]);
         } else {
-            read_range(fs, ino, offset, buf, len)?;
+            read_range(fs, ino, &inode, offset, buf, len)?;
         }
         fs.touch_atime(&node, &inode);
     }
@@ -31,6 +31,7 @@ pub(crate) fn read(fs: &FsState, ino: Ino, offset: u64, buf: &mut [u8]) -> Resul
 pub(super) fn read_range(
     fs: &FsState,
     ino: Ino,
+    inode: &Inode,
     offset: u64,
     buf: &mut [u8],
     len: usize,
@@ -53,6 +54,7 @@ pub(super) fn read_range(
         page += (in_place / PAGE_SIZE) as u64;
         read_part(fs, ino, page, 0, &mut buf[at + in_place..len])?;
     }
+    hide_punched(inode, offset, &mut buf[..len]);
     Ok(())
 }
 
@@ -79,14 +81,12 @@ pub(crate) fn seek(fs: &FsState, ino: Ino, offset: u64, seek: Seek) -> Result<u6
         });
     }
     match seek {
-        Seek::Data => fs
-            .disk()
-            .next_data(fs.view(), ino.lid(), offset / PAGE)?
+        Seek::Data => next_data(fs, ino, &inode, offset / PAGE)?
             .map(|page| offset.max(page.saturating_mul(PAGE)))
             .filter(|&data| data < inode.size)
             .ok_or(FsError::NoData),
         Seek::Hole => {
-            let page = fs.disk().next_hole(fs.view(), ino.lid(), offset / PAGE)?;
+            let page = next_hole(fs, ino, &inode, offset / PAGE)?;
             Ok(offset.max(page.saturating_mul(PAGE)).min(inode.size))
         }
     }

@@ -1,10 +1,8 @@
 //! Changes of size.
 
-use std::ops::Range;
-
 use dendro_disk::{Aru, MAX_PAGE_COUNT, PAGE_SIZE};
 
-use super::freeing::MAX_PAGES_FREED;
+use super::freeing::find_run;
 use super::pages::{PAGE, prepare_pages, zero_in_page};
 use crate::error::Result;
 use crate::layout::format::ORPHAN_TRUNCATE;
@@ -21,7 +19,7 @@ pub(crate) fn prepare_resize(fs: &FsState, guard: &mut WriteGuard<'_>, size: u64
 }
 
 /// Changes the size of a file within `aru`. If it returns true, there is more to free than one unit
-/// may. Then [`super::freeing::finish_truncation`] must follow the commit, under the same lock.
+/// may. Then [`super::freeing::finish_freeing`] must follow the commit, under the same lock.
 pub(crate) fn resize(
     fs: &FsState,
     aru: &mut Aru<'_>,
@@ -64,11 +62,10 @@ pub(crate) fn resize(
     inode.size = size;
     inode.state -= InodeState::EOF_PAGES;
     let freed_count = all_pages.saturating_sub(inode.pages);
-    let in_one_unit = match end.saturating_sub(first_freed) {
-        len if len <= MAX_PAGES_FREED => Some(first_freed..end),
-        _ if is_truncating => None,
-        _ => find_run(fs, ino, first_freed, freed_count)?,
-    };
+    let behind = first_freed..end.max(first_freed);
+    // It is not known how many pages an unfinished truncation left.
+    let count = if is_truncating { u64::MAX } else { freed_count };
+    let in_one_unit = find_run(fs, ino, behind, count)?;
     if let Some(pages) = in_one_unit {
         if !pages.is_empty() {
             aru.punch_pages(ino.lid(), pages.start, pages.end - pages.start);
@@ -81,18 +78,4 @@ pub(crate) fn resize(
         orphan_list::enter(aru, ino, ORPHAN_TRUNCATE);
     }
     Ok(true)
-}
-
-/// A run of pages that one unit can free and that has all pages from `first` on that are not holes.
-/// There are `count` of these. `None` if there is no such run.
-fn find_run(fs: &FsState, ino: Ino, first: u64, count: u64) -> Result<Option<Range<u64>>> {
-    if count > MAX_PAGES_FREED {
-        return Ok(None);
-    }
-    let Some(next) = fs.disk().next_data(fs.view(), ino.lid(), first)? else {
-        return Ok(Some(first..first));
-    };
-    let pages = next..next.saturating_add(MAX_PAGES_FREED).min(MAX_PAGE_COUNT);
-    let found = fs.disk().count_pages(fs.view(), ino.lid(), pages.clone())?;
-    Ok((found == count).then_some(pages))
 }

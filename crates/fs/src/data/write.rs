@@ -136,6 +136,6 @@ fn merge(
 /// Whether the data of a file can be inline after a write that ends at `end`.
 fn can_be_inline(inode: &Inode, end: u64) -> bool {
     let has_no_pages =
-        inode.pages == 0 && !inode.state.intersects(InodeState::TRUNCATING | InodeState::EOF_PAGES);
+        inode.pages == 0 && !inode.state.intersects(InodeState::FREEING | InodeState::EOF_PAGES);
     has_no_pages && inode.size.max(end) <= MAX_INLINE_FILE_LEN as u64
 }

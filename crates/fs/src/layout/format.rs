@@ -69,6 +69,9 @@ pub const VOLUME_MAGIC: [u8; 8] = *b"dendroFS";
 /// Read-only compatible feature: names are hidden, in a copy of a volume that is given away. They
 /// do not hash to the records that hold them, and entries state whether they did ([`MISPLACED`]).
 pub const HIDDEN_NAMES: u32 = 1 << 0;
+/// Incompatible feature: files may have ranges that read as zeros while they are being freed
+/// ([`STATE_PUNCHING`]). It is set when there is the first one.
+pub const PUNCHED_RANGES: u32 = 1 << 0;
 /// In an entry with a hidden name: the name did not hash to the record that holds it.
 pub const MISPLACED: u8 = 1;
 
@@ -80,13 +83,19 @@ pub const STATE_CAPABILITY: u32 = 1 << 1;
 pub const STATE_EOF_PAGES: u32 = 1 << 2;
 /// State bit: pages behind the end of the file are being freed. The i-node is on the orphan list.
 pub const STATE_TRUNCATING: u32 = 1 << 3;
+/// State bit: the pages of a range are being freed, and read as zeros already. A [`PunchedV1`]
+/// follows the i-node's fields, and the i-node is on the orphan list.
+pub const STATE_PUNCHING: u32 = 1 << 4;
 /// All state bits of this version.
-pub const STATE_ALL: u32 = STATE_INLINE | STATE_CAPABILITY | STATE_EOF_PAGES | STATE_TRUNCATING;
+pub const STATE_ALL: u32 =
+    STATE_INLINE | STATE_CAPABILITY | STATE_EOF_PAGES | STATE_TRUNCATING | STATE_PUNCHING;
 
 /// Orphan: the file has no name, and is to be removed.
 pub const ORPHAN_REMOVE: u8 = 1;
 /// Orphan: pages behind the end of the file are to be freed.
 pub const ORPHAN_TRUNCATE: u8 = 2;
+/// Orphan: the pages of the range that the i-node names are to be freed.
+pub const ORPHAN_PUNCH: u8 = 3;
 
 /// An i-node, version 1. Inline data follows at `header_len`; a later minor version may have more
 /// fields before it.
@@ -95,7 +104,7 @@ pub const ORPHAN_TRUNCATE: u8 = 2;
 /// |-------:|-----:|-------|---------|
 /// |   0 | 1 | `version` | 1 |
 /// |   1 | 1 | `reserved0` | 0 |
-/// |   2 | 2 | `header_len` | bytes before the inline data, 120 or more |
+/// |   2 | 2 | `header_len` | bytes before the inline data, 120 or more; 136 or more with `STATE_PUNCHING` |
 /// |   4 | 4 | `mode` | type and permission bits |
 /// |   8 | 4 | `uid` | owner |
 /// |  12 | 4 | `gid` | group |
@@ -155,6 +164,25 @@ const _: () = assert!(size_of::<InodeV1>() == 120);
 const _: () = assert!(offset_of!(InodeV1, size) == 32);
 const _: () = assert!(offset_of!(InodeV1, atime_secs) == 56);
 const _: () = assert!(offset_of!(InodeV1, rdev) == 104);
+
+/// The range of pages that is being freed. It belongs to the head of an i-node that has
+/// [`STATE_PUNCHING`], and lies at its end.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// | 0 | 8 | `first_page` | the first page of the range |
+/// | 8 | 8 | `end_page` | the first page behind it |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct PunchedV1 {
+    pub first_page: U64,
+    pub end_page: U64,
+}
+
+const _: () = assert!(size_of::<PunchedV1>() == 16);
 
 /// The volume's description, version 1; the label follows at `header_len`.
 ///

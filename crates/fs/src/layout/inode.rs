@@ -1,11 +1,13 @@
 //! The i-node: its record, and what must hold of any i-node.
 
+use std::ops::Range;
+
 use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE};
 use zerocopy::IntoBytes;
 
 use super::format::{
-    InodeV1, RECORD_VERSION, STATE_ALL, STATE_CAPABILITY, STATE_EOF_PAGES, STATE_INLINE,
-    STATE_TRUNCATING, split_bytes, split_head,
+    InodeV1, ORPHAN_PUNCH, ORPHAN_TRUNCATE, PunchedV1, RECORD_VERSION, STATE_ALL, STATE_CAPABILITY,
+    STATE_EOF_PAGES, STATE_INLINE, STATE_PUNCHING, STATE_TRUNCATING, split_bytes, split_head,
 };
 use crate::error::{FsError, Result};
 use crate::types::{
@@ -34,6 +36,9 @@ bitflags::bitflags! {
         const CAPABILITY = STATE_CAPABILITY;
         const EOF_PAGES = STATE_EOF_PAGES;
         const TRUNCATING = STATE_TRUNCATING;
+        const PUNCHING = STATE_PUNCHING;
+        /// Pages are still to be freed, and the file is on the orphan list for that.
+        const FREEING = STATE_TRUNCATING | STATE_PUNCHING;
     }
 }
 
@@ -61,6 +66,9 @@ pub(crate) struct Inode {
     pub(crate) rdev: u32,
     pub(crate) project: u32,
     pub(crate) xattr_names_len: u32,
+    /// The range of pages that is being freed and reads as zeros, while [`InodeState::PUNCHING`] is
+    /// set.
+    pub(crate) punched: Option<Box<Range<u64>>>,
     /// The data of a short file or link: `size` bytes if [`InodeState::INLINE`] is set, else none.
     pub(crate) inline: Vec<u8>,
 }
@@ -89,6 +97,7 @@ impl Inode {
             rdev: 0,
             project: 0,
             xattr_names_len: 0,
+            punched: None,
             inline: Vec::new(),
         }
     }
@@ -96,10 +105,16 @@ impl Inode {
     /// The record of the i-node.
     pub(crate) fn encode(&self) -> Vec<u8> {
         debug_assert!(self.state.contains(InodeState::INLINE) || self.inline.is_empty());
+        debug_assert_eq!(self.state.contains(InodeState::PUNCHING), self.punched.is_some());
+        let punched = self
+            .punched
+            .as_ref()
+            .map(|range| PunchedV1 { first_page: range.start.into(), end_page: range.end.into() });
+        let header_len = size_of::<InodeV1>() + punched.map_or(0, |_| size_of::<PunchedV1>());
         let head = InodeV1 {
             version: RECORD_VERSION,
             reserved0: 0,
-            header_len: (size_of::<InodeV1>() as u16).into(),
+            header_len: (header_len as u16).into(),
             mode: (self.kind.mode_bits() | self.perm).into(),
             uid: self.uid.into(),
             gid: self.gid.into(),
@@ -123,8 +138,11 @@ impl Inode {
             xattr_names_len: self.xattr_names_len.into(),
             reserved1: 0.into(),
         };
-        let mut bytes = Vec::with_capacity(size_of::<InodeV1>() + self.inline.len());
+        let mut bytes = Vec::with_capacity(header_len + self.inline.len());
         bytes.extend_from_slice(head.as_bytes());
+        if let Some(punched) = &punched {
+            bytes.extend_from_slice(punched.as_bytes());
+        }
         bytes.extend_from_slice(&self.inline);
         bytes
     }
@@ -141,11 +159,17 @@ impl Inode {
         if header_len < size_of::<InodeV1>() {
             return Err(corrupted("its head is too short"));
         }
-        let (_, inline) = split_bytes(bytes, header_len, "a head")
+        let (fields, inline) = split_bytes(bytes, header_len, "a head")
             .map_err(|error| corrupted(&error.to_string()))?;
         let kind = FileKind::from_mode(head.mode.get()).ok_or_else(|| corrupted("unknown type"))?;
         if head.state.get() & !STATE_ALL != 0 {
             return Err(corrupted("unknown state"));
+        }
+        let mut punched = None;
+        if head.state.get() & STATE_PUNCHING != 0 {
+            let (range, _) = split_head::<PunchedV1>(&fields[size_of::<InodeV1>()..], "a range")
+                .map_err(|error| corrupted(&error.to_string()))?;
+            punched = Some(Box::new(range.first_page.get()..range.end_page.get()));
         }
         let time = |secs: i64, nanos: u32| match nanos {
             0..1_000_000_000 => Ok(FileTime { secs, nanos }),
@@ -170,6 +194,7 @@ impl Inode {
             rdev: head.rdev.get(),
             project: head.project.get(),
             xattr_names_len: head.xattr_names_len.get(),
+            punched,
             inline: inline.to_vec(),
         };
         inode.check().map_err(corrupted)?;
@@ -190,7 +215,8 @@ impl Inode {
             // Only files and links have data.
             head.mode = (FileKind::Regular.mode_bits() | head.mode.get() & 0o7777).into();
         }
-        let known = head.state.get() & STATE_ALL & !STATE_INLINE;
+        // What was punched is not known, so what is left of it is data again.
+        let known = head.state.get() & STATE_ALL & !STATE_INLINE & !STATE_PUNCHING;
         head.state = (if is_inline { known | STATE_INLINE } else { known }).into();
         if is_inline {
             head.size = (inline_len as u64).into();
@@ -241,11 +267,38 @@ impl Inode {
         if has_inline && self.pages != 0 {
             return Err("it has both inline data and pages");
         }
+        if self.state.contains(InodeState::FREEING) {
+            return Err("it is both being truncated and being punched");
+        }
+        if let Some(range) = &self.punched {
+            if self.kind != FileKind::Regular || has_inline {
+                return Err("it is of a type without pages, but pages of it are being freed");
+            }
+            if range.start >= range.end || range.end > MAX_PAGE_COUNT {
+                return Err("the range of pages that is being freed is no range");
+            }
+        }
         let inline_len = if has_inline { self.size } else { 0 };
         if inline_len != self.inline.len() as u64 {
             return Err("its inline data are not as long as its size");
         }
         Ok(())
+    }
+
+    /// The kind of entry that the orphan list has of the file if pages of it are still to be freed:
+    /// one of the `ORPHAN_*` numbers.
+    pub(crate) fn freeing_orphan(&self) -> Option<u8> {
+        match self.state & InodeState::FREEING {
+            InodeState::TRUNCATING => Some(ORPHAN_TRUNCATE),
+            InodeState::PUNCHING => Some(ORPHAN_PUNCH),
+            _ => None,
+        }
+    }
+
+    /// The range of pages that reads as zeros though some of them may not be freed yet. It is empty
+    /// in nearly all files.
+    pub(crate) fn punched_pages(&self) -> Range<u64> {
+        self.punched.as_ref().map_or(0..0, |range| Range::clone(range))
     }
 
     /// Pages from the start of the file to its end.
@@ -330,6 +383,26 @@ mod tests {
     fn an_inode_reads_back_what_was_written() {
         let inode = sample();
         assert_eq!(Inode::decode(Ino(9), &inode.encode()).unwrap(), inode);
+    }
+
+    #[test]
+    fn an_inode_names_the_range_that_is_being_freed() {
+        let mut inode = Inode::new(FileKind::Regular, 0o600, FileTime::default());
+        inode.state = InodeState::PUNCHING;
+        inode.punched = Some(Box::new(3..MAX_PAGE_COUNT));
+        let bytes = inode.encode();
+        assert_eq!(Inode::decode(Ino(9), &bytes).unwrap(), inode);
+        for len in size_of::<InodeV1>()..bytes.len() {
+            assert!(Inode::decode(Ino(9), &bytes[..len]).is_err());
+        }
+        let salvaged = Inode::salvage(Ino(9), &bytes[..size_of::<InodeV1>()]).unwrap();
+        assert_eq!(salvaged.state, InodeState::empty());
+        for (start, end) in [(3, 3), (4, 3), (3, MAX_PAGE_COUNT + 1)] {
+            let inode = Inode { punched: Some(Box::new(start..end)), ..inode.clone() };
+            assert!(Inode::decode(Ino(9), &inode.encode()).is_err());
+        }
+        inode.state |= InodeState::INLINE;
+        assert!(Inode::decode(Ino(9), &inode.encode()).is_err());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The volume's description: label, hash key and feature flags.
 
-use dendro_disk::{LogicalDisk, View};
+use dendro_disk::{Aru, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use super::format::{
-    HEAD_INDEX, HIDDEN_NAMES, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes, split_head,
+    HEAD_INDEX, HIDDEN_NAMES, PUNCHED_RANGES, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes,
+    split_head,
 };
 use super::names::NameHasher;
 use crate::error::{FsError, Result};
@@ -32,7 +33,8 @@ impl Volume {
         if is_hidden && is_written {
             return Err(FsError::NotSupported("a copy with hidden names can be read only"));
         }
-        if head.incompatible.get() | if is_written { read_only } else { 0 } != 0 {
+        let unknown = head.incompatible.get() & !PUNCHED_RANGES;
+        if unknown | if is_written { read_only } else { 0 } != 0 {
             return Err(FsError::NotSupported("features of a later version"));
         }
         let header_len = usize::from(head.header_len.get()).max(size_of::<VolumeV1>());
@@ -56,6 +58,27 @@ impl Volume {
     pub(crate) const fn hasher(&self) -> NameHasher {
         self.hasher
     }
+}
+
+/// Sets the feature [`PUNCHED_RANGES`] in `aru`, if it is not set yet.
+///
+/// # Errors
+/// As reading the description.
+pub(crate) fn set_punched_ranges(
+    disk: &dyn LogicalDisk,
+    view: View,
+    aru: &mut Aru<'_>,
+) -> Result<()> {
+    let record = disk
+        .record(view, VOLUME_LIST, HEAD_INDEX)?
+        .ok_or_else(|| FsError::Corrupted("the disk has no file system".into()))?;
+    let (head, rest) = split_head::<VolumeV1>(&record, "the volume's description")?;
+    if head.incompatible.get() & PUNCHED_RANGES == 0 {
+        let mut head = *head;
+        head.incompatible = (head.incompatible.get() | PUNCHED_RANGES).into();
+        aru.put_record(VOLUME_LIST, HEAD_INDEX, [head.as_bytes(), rest].concat());
+    }
+    Ok(())
 }
 
 /// The record of a new volume's description.

@@ -2,8 +2,7 @@
 
 use super::entries;
 use crate::error::{FsError, Result};
-use crate::layout::format::{HEAD_INDEX, ORPHAN_TRUNCATE};
-use crate::layout::inode::InodeState;
+use crate::layout::format::HEAD_INDEX;
 use crate::layout::names::check_new_name;
 use crate::layout::orphan_list;
 use crate::state::FsState;
@@ -42,8 +41,8 @@ pub(crate) fn link(fs: &FsState, ino: Ino, parent: Ino, name: &[u8]) -> Result<A
     let mut aru = fs.aru();
     if is_unnamed {
         orphan_list::leave(&mut aru, ino);
-        if inode.state.contains(InodeState::TRUNCATING) {
-            orphan_list::enter(&mut aru, ino, ORPHAN_TRUNCATE);
+        if let Some(kind) = inode.freeing_orphan() {
+            orphan_list::enter(&mut aru, ino, kind);
         }
     }
     let new_dir = entries::add(&mut edits, &dir, name, (ino, inode.kind), now)?;

@@ -33,7 +33,8 @@ pub(super) fn mend(head: &Head<'_>, ino: Ino, findings: &[&Finding]) -> Result<(
     } else {
         free_pages(head, ino, 0)?;
         inode.pages = 0;
-        inode.state -= InodeState::INLINE | InodeState::EOF_PAGES | InodeState::TRUNCATING;
+        inode.state -= InodeState::INLINE | InodeState::EOF_PAGES | InodeState::FREEING;
+        inode.punched = None;
         inode.inline.clear();
     }
     // While the file is no directory, its entries are strays; so first the i-node.
@@ -123,6 +124,11 @@ fn mend_pages(head: &Head<'_>, ino: Ino, inode: &mut Inode, looks_behind: bool) 
         inode.size = end.min(MAX_FILE_SIZE_BYTES);
     }
     inode.pages = disk.count_pages(view, lid, 0..MAX_PAGE_COUNT)?;
+    let punched = inode.punched_pages();
+    if !punched.is_empty() {
+        // They do not count while they are being freed.
+        inode.pages -= disk.count_pages(view, lid, punched)?.min(inode.pages);
+    }
     let past_end = disk.next_data(view, lid, inode.size_pages())?.is_some();
     if past_end {
         inode.state |= InodeState::EOF_PAGES;

@@ -4,8 +4,8 @@ use super::head::Head;
 use crate::check::{Finding, FindingCode};
 use crate::error::{FsError, Result};
 use crate::layout::dirent;
-use crate::layout::format::{ORPHAN_LIST, ORPHAN_TRUNCATE};
-use crate::layout::inode::InodeState;
+use crate::layout::format::ORPHAN_LIST;
+use crate::layout::inode::{Inode, InodeState};
 use crate::layout::orphan_list;
 use crate::types::{FileKind, Ino};
 
@@ -75,18 +75,19 @@ pub(super) fn mend_count(head: &Head<'_>, finding: &Finding) -> Result<()> {
         head.change_inode(&mut edits, ino, |inode| inode.nlink = nlink)?;
         return head.commit(edits, |_| ());
     }
-    let truncating = |state: InodeState| state.contains(InodeState::TRUNCATING);
-    match head.inode(&mut edits, ino)? {
-        Some(inode) if truncating(inode.state) && inode.kind == FileKind::Regular => {
-            head.commit(edits, |aru| orphan_list::enter(aru, ino, ORPHAN_TRUNCATE))
+    let inode = head.inode(&mut edits, ino)?;
+    let freeing = inode.as_ref().and_then(Inode::freeing_orphan);
+    match (inode, freeing) {
+        (Some(inode), Some(kind)) if inode.kind == FileKind::Regular => {
+            head.commit(edits, |aru| orphan_list::enter(aru, ino, kind))
         }
-        Some(inode) => {
-            if truncating(inode.state) {
-                head.change_inode(&mut edits, ino, |inode| inode.state -= InodeState::TRUNCATING)?;
+        (Some(_), freeing) => {
+            if freeing.is_some() {
+                head.change_inode(&mut edits, ino, |inode| inode.state -= InodeState::FREEING)?;
             }
             edits.put(ORPHAN_LIST, ino.0, Vec::new());
             head.commit(edits, |_| ())
         }
-        None => head.commit(edits, |aru| orphan_list::leave(aru, ino)),
+        (None, _) => head.commit(edits, |aru| orphan_list::leave(aru, ino)),
     }
 }

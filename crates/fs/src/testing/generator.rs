@@ -294,6 +294,10 @@ impl Generator {
             let pages = model.size_of(&file).unwrap_or(0).min(1 << 20) / 4096 + 1;
             range = (self.rng.below(pages) * 4096, (1 + self.rng.below(8)) * 4096);
         }
+        // A hole over many pages is made in several units.
+        if flags.contains(FallocateFlags::PUNCH_HOLE) && self.rng.chance(20) {
+            range.1 = 1 << (20 + self.rng.below(43));
+        }
         Operation::Fallocate { file, offset: range.0, len: range.1, flags }
     }
 

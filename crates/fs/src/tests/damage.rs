@@ -6,7 +6,7 @@ use dendro_disk::model::ModelDisk;
 use dendro_disk::{Aru, Lid, LogicalDisk, Op, View};
 
 use super::{Fixture, USER, errno, noatime};
-use crate::format::{DIR_BASE, HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
+use crate::format::{DIR_BASE, HEAD_INDEX, ORPHAN_LIST, PUNCHED_RANGES, VOLUME_LIST};
 use crate::layout::inode::{Inode, InodeState};
 use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
 use crate::{FileKind, FileSystem, FindingCode, Ino, Options, XattrFlags, verify};
@@ -84,6 +84,12 @@ fn the_verifier_finds_a_wrong_number_in_an_inode() {
         &[FindingCode::WrongXattrAccount],
     );
     expect(of(b"f", |inode| inode.state |= InodeState::TRUNCATING), &[FindingCode::BadOrphan]);
+    let punches = |inode: &mut Inode| {
+        inode.state |= InodeState::PUNCHING;
+        inode.punched = Some(Box::new(1..2));
+        inode.pages -= 1;
+    };
+    expect(of(b"f", punches), &[FindingCode::BadOrphan]);
     expect(
         of(b"f", |inode| inode.kind = FileKind::Fifo),
         &[FindingCode::WrongPageCount, FindingCode::WrongKind],
@@ -248,11 +254,16 @@ fn damaged(fixture: &Fixture, rng: &mut Rng) -> Arc<ModelDisk> {
 
 #[test]
 fn a_later_versions_features_are_refused() {
-    for (at, read_write, read_only) in [(12, true, true), (16, false, true), (20, false, false)] {
+    for (at, bit, read_write, read_only) in [
+        (12, 1, true, true),
+        (16, 1, false, true),
+        (20, PUNCHED_RANGES as u8, true, true),
+        (20, 2, false, false),
+    ] {
         let fixture = sample();
         let mut record =
             fixture.disk.record(View::HEAD, VOLUME_LIST, HEAD_INDEX).unwrap().unwrap().to_vec();
-        record[at] = 1;
+        record[at] = bit;
         let mut aru = Aru::new(View::HEAD);
         aru.put_record(VOLUME_LIST, HEAD_INDEX, record);
         fixture.disk.commit(aru).unwrap();

@@ -5,6 +5,9 @@ use dendro_disk::{GROUP_PAGES, Lid, LogicalDisk, MAX_UNIT_GROUPS, PAGE_SIZE, Vie
 
 use super::{Fixture, USER, errno, noatime};
 use crate::data::freeing::MAX_PAGES_FREED;
+use crate::layout::format::{ORPHAN_LIST, ORPHAN_PUNCH};
+use crate::layout::inode::InodeState;
+use crate::layout::orphan_list;
 use crate::{
     AtimePolicy, FallocateFlags, FileSystem, FileTime, Ino, LongChange, OpenOptions, Options, Seek,
     SetAttr, SetTime,
@@ -265,8 +268,97 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     let everything = FallocateFlags::empty();
     fixture.fs.fallocate(long, 0, 3 * step, everything, &LongChange::uncancelled(false)).unwrap();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    assert_eq!(errno(allocate(long, 3 * step, punch)), 4);
-    assert_eq!(fixture.fs.lseek(long, 0, Seek::Data), Ok(step));
+    assert_eq!(allocate(long, 3 * step, punch), Ok(()), "a hole is made whole");
+    assert_eq!(errno(fixture.fs.lseek(long, 0, Seek::Data)), 6);
+    fixture.assert_sound();
+}
+
+#[test]
+fn a_hole_of_any_size_is_there_at_once_wherever_a_crash_interrupts_the_freeing() {
+    let disk = dendro_disk::model::ModelDisk::new(None).recording();
+    let fixture = Fixture::with(disk, noatime(), u64::MAX);
+    let ino = fixture.file("f");
+    let end_page = 4 * MAX_PAGES_FREED;
+    // Here dense, there a page now and then.
+    fixture.fs.write(ino, 0, &[1; 20 * PAGE_SIZE], false).unwrap();
+    for page in (20..end_page).step_by(1_000) {
+        fixture.fs.write(ino, page * PAGE, &[2; PAGE_SIZE], false).unwrap();
+    }
+    fixture.fs.write(ino, end_page * PAGE, &[3; PAGE_SIZE], false).unwrap();
+    let before = fixture.disk.history().len();
+    let hole = PAGE + 7..end_page * PAGE + 9;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let uncancelled = LongChange::uncancelled(false);
+    fixture.fs.fallocate(ino, hole.start, hole.end - hole.start, punch, &uncancelled).unwrap();
+    let history = fixture.disk.history();
+    assert!(history.len() - before >= 4, "{}", history.len() - before);
+    let assert_whole = |fs: &FileSystem| {
+        let attr = fs.getattr(ino).unwrap();
+        assert_eq!((attr.size_bytes, attr.blocks_512), ((end_page + 1) * PAGE, 3 * 8));
+        assert_eq!(fs.lseek(ino, 2 * PAGE, Seek::Data), Ok(end_page * PAGE));
+        assert_eq!(fs.lseek(ino, 0, Seek::Hole), Ok(2 * PAGE));
+        let mut bytes = vec![9; 30 * PAGE_SIZE];
+        for (offset, edge) in [(PAGE, 7), (5 * PAGE, 0), (end_page * PAGE - PAGE, 0)] {
+            let len = fs.read(ino, offset, &mut bytes).unwrap();
+            let hole_end = (hole.end - offset).min(len as u64) as usize;
+            assert!(bytes[..edge].iter().all(|&byte| byte == 1));
+            assert!(bytes[edge..hole_end].iter().all(|&byte| byte == 0));
+            assert!(bytes[hole_end..len].iter().all(|&byte| byte == 3));
+        }
+    };
+    for (_, state) in history.into_iter().skip(before) {
+        let disk = dendro_disk::model::ModelDisk::from_state(state, None);
+        let mut crashed = Fixture {
+            disk: std::sync::Arc::new(disk),
+            clock: fixture.clock.clone(),
+            fs: fixture.fs.clone(),
+            options: Options { read_only: true, ..noatime() },
+            hash_mask: u64::MAX,
+        };
+        crashed.assert_sound();
+        crashed.remount();
+        assert_whole(&crashed.fs);
+        crashed.options.read_only = false;
+        crashed.remount();
+        crashed.assert_sound();
+        assert_whole(&crashed.fs);
+        assert_eq!(crashed.disk.next_data(View::HEAD, ino.lid(), 2), Ok(Some(end_page)));
+        assert_eq!(crashed.disk.records(View::HEAD, ORPHAN_LIST, 0, 1), Ok(vec![]));
+    }
+}
+
+#[test]
+fn a_hole_whose_freeing_failed_is_there_and_is_freed_with_the_next_change() {
+    let fixture = Fixture::new();
+    let (from, gone) = (fixture.file("from"), fixture.file("gone"));
+    for ino in [from, gone] {
+        for page in [0, 1, MAX_PAGES_FREED + 5, 3 * MAX_PAGES_FREED] {
+            fixture.fs.write(ino, page * PAGE, &[1; PAGE_SIZE], false).unwrap();
+        }
+        // As the first unit of a large hole leaves it.
+        let state = fixture.fs.state();
+        let node = state.node(ino);
+        let mut guard = state.write(&node).unwrap();
+        let mut inode = guard.edit();
+        inode.state |= InodeState::PUNCHING;
+        inode.punched = Some(Box::new(1..3 * MAX_PAGES_FREED));
+        inode.pages -= 2;
+        let mut aru = state.aru();
+        orphan_list::enter(&mut aru, ino, ORPHAN_PUNCH);
+        state.commit_inode(aru, &mut guard, inode).unwrap();
+    }
+    fixture.assert_sound();
+    assert_eq!(fixture.fs.lseek(from, PAGE, Seek::Data), Ok(3 * MAX_PAGES_FREED * PAGE));
+    let to = fixture.file("to");
+    let (end, how) = (3 * MAX_PAGES_FREED * PAGE, LongChange::uncancelled(false));
+    assert_eq!(fixture.fs.copy_file_range(from, 0, to, 0, end, &how), Ok(end));
+    assert_eq!(fixture.attr(to).blocks_512, 8);
+    fixture.fs.unlink(Ino::ROOT, b"gone").unwrap();
+    fixture.fs.write(from, PAGE, b"new", false).unwrap();
+    assert_eq!(fixture.attr(from).blocks_512, 3 * 8);
+    let mut bytes = [9; PAGE_SIZE];
+    fixture.fs.read(from, PAGE, &mut bytes).unwrap();
+    assert!(bytes.starts_with(b"new\0"));
     fixture.assert_sound();
 }
 

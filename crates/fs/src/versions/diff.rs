@@ -13,7 +13,7 @@ use super::paths_in_view::{Paths, Place};
 use super::tree::{Entry, Tree};
 use crate::error::Result;
 use crate::layout::format::FIRST_FILE_LIST;
-use crate::layout::inode::Inode;
+use crate::layout::inode::{Inode, InodeState};
 use crate::types::{Credentials, FileKind, FileTime, Ino};
 
 /// How many lists are requested at a time.
@@ -187,7 +187,10 @@ fn join_replacements(changes: Vec<Change>) -> Vec<Change> {
 /// reported by itself.
 fn differs(before: &Inode, after: &Inode, is_moved: bool) -> bool {
     let bare = |inode: &Inode| {
-        let mut inode = Inode { atime: FileTime::default(), parent: 0, ..inode.clone() };
+        // What is still to be freed of a file is nothing that anybody sees.
+        let state = inode.state - InodeState::FREEING;
+        let atime = FileTime::default();
+        let mut inode = Inode { atime, parent: 0, state, punched: None, ..inode.clone() };
         if is_moved {
             inode.ctime = FileTime::default();
         }

@@ -78,6 +78,8 @@ fn entries_attributes_and_orphans_have_these_bytes() {
     assert_eq!(hex(xattr.as_bytes()), "0000010001020000");
     let orphan = OrphanV1 { version: 1, kind: ORPHAN_TRUNCATE, reserved: [0; 6] };
     assert_eq!(hex(orphan.as_bytes()), "0102000000000000");
+    let punched = PunchedV1 { first_page: 0x0102.into(), end_page: 0x0304.into() };
+    assert_eq!(hex(punched.as_bytes()), "02010000000000000403000000000000");
 }
 
 #[test]
