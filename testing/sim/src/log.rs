@@ -241,6 +241,10 @@ impl Engine for LogEngine {
         }
     }
 
+    fn metadata_copies(&self, disk: &LogDisk) -> u64 {
+        u64::from(disk.superblock().metadata_copies())
+    }
+
     fn segment_len_bytes(&self) -> u64 {
         self.format.segment_size_bytes
     }

@@ -33,6 +33,11 @@ pub trait Engine: Sync {
     /// Whatever goes wrong.
     fn background(&self, disk: &Self::Disk, rng: &mut Rng) -> Outcome<()>;
 
+    /// How often it keeps nodes of its map.
+    fn metadata_copies(&self, _disk: &Self::Disk) -> u64 {
+        1
+    }
+
     /// In what it cuts its device.
     fn segment_len_bytes(&self) -> u64 {
         0

@@ -26,8 +26,8 @@ const UNIT_BYTES: u64 = (MAX_PAGES + 6) * PAGE_SIZE as u64;
 /// What may be said to be available and be refused, on a disk that is full to the last: the
 /// segments that a writer's head and a cleaner's are filling.
 const SEGMENTS_IN_USE: u64 = 2;
-/// What a page is reckoned to take, its share of the map included.
-const BYTES_PER_PAGE: u64 = PAGE_SIZE as u64 + 64;
+/// What a page is reckoned to take of the map, each time that the map is kept.
+const MAP_BYTES_PER_PAGE: u64 = 64;
 
 /// Who works on the disk, and how full it is.
 #[derive(Clone, Copy, Debug)]
@@ -54,12 +54,14 @@ impl Crowd {
         }
     }
 
-    /// How many pages each writer may have, where so much is available.
-    fn pages_each(&self, available_bytes: u64) -> u64 {
+    /// How many pages each writer may have, where so much is available and the map is kept `copies`
+    /// times.
+    fn pages_each(&self, available_bytes: u64, copies: u64) -> u64 {
         let Some(percent) = self.full_percent else { return u64::MAX };
         // The next unit must fit as well.
         let most = available_bytes.saturating_sub(UNIT_BYTES);
-        (available_bytes * percent / 100).min(most) / BYTES_PER_PAGE / self.writers
+        let bytes_per_page = PAGE_SIZE as u64 + copies * MAP_BYTES_PER_PAGE;
+        (available_bytes * percent / 100).min(most) / bytes_per_page / self.writers
     }
 }
 
@@ -83,7 +85,8 @@ pub fn record<E: Engine>(
         let lists: Outcome<Vec<Lid>> =
             (0..crowd.writers).map(|_| create_shared(&disk, &device, &log)).collect();
         let shared = create_shared(&disk, &device, &log)?;
-        let most_pages = crowd.pages_each(disk.space().available_bytes);
+        let copies = system.engine.metadata_copies(&disk);
+        let most_pages = crowd.pages_each(disk.space().available_bytes, copies);
         let scene = Scene {
             system,
             disk: &disk,
