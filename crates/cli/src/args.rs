@@ -169,6 +169,10 @@ pub(crate) struct MkfsArgs {
     /// Make or grow the image file to this size, such as 10G
     #[arg(short, long, value_parser = text::parse_size)]
     pub(crate) size: Option<u64>,
+    /// Have the image file become longer by itself when the volume gets full, up
+    /// to this size
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    pub(crate) max_size: Option<u64>,
     /// A name for the volume, up to 64 bytes
     #[arg(short = 'L', long, default_value = "", hide_default_value = true)]
     pub(crate) label: String,

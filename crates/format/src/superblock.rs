@@ -60,6 +60,9 @@ pub const COMPATIBLE_METADATA_COPY: u64 = 1 << 1;
 /// The compatible feature of backup superblocks at the end of the device
 /// ([`crate::layout::backup_area`]).
 pub const COMPATIBLE_BACKUPS: u64 = 1 << 2;
+/// The compatible feature of a volume that becomes longer by itself when it gets full
+/// ([`Superblock::max_len_bytes`]). With software that ignores the feature it keeps its length.
+pub const COMPATIBLE_GROWS: u64 = 1 << 3;
 /// The read-only compatible feature of deleted lists of which the map still has entries
 /// ([`crate::removal`]).
 pub const READ_ONLY_REMOVALS: u64 = 1 << 0;
@@ -101,7 +104,8 @@ const CHECKSUM_CRC32C: u8 = 1;
 /// |    184 |    4 | `retired_count`      | entries of the list of retired segments, 128 at most |
 /// |    188 | 2048 | `retired`            | the list ([`RetiredV1`]); zero behind its end      |
 /// |   2236 |    8 | `mirror_addr`        | where the checkpoint lies once more; 0: nowhere    |
-/// |   2244 | 1852 | `reserved`           | zero                                               |
+/// |   2244 |    8 | `max_len`            | bytes up to which the device grows by itself; 0: it does not |
+/// |   2252 | 1844 | `reserved`           | zero                                               |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperblockV1 {
@@ -129,7 +133,8 @@ pub struct SuperblockV1 {
     retired_count: U32,
     retired: [u8; 2048],
     mirror_addr: U64,
-    reserved: [u8; 1852],
+    max_len: U64,
+    reserved: [u8; 1844],
 }
 
 const _: () = assert!(size_of::<SuperblockV1>() == SUPERBLOCK_LEN_BYTES);
@@ -175,6 +180,9 @@ pub struct Superblock {
     pub retired: Vec<Retired>,
     /// Where the checkpoint lies once more. It counts with [`INCOMPATIBLE_MIRRORS`] alone.
     pub checkpoint_mirror: Option<Addr>,
+    /// The length in bytes up to which the device becomes longer by itself when the volume gets
+    /// full; 0: it does not. It counts with [`COMPATIBLE_GROWS`] alone.
+    pub max_len_bytes: u64,
 }
 
 impl Superblock {
@@ -213,6 +221,7 @@ impl Superblock {
             retired_count: (entries.len() as u32).into(),
             retired,
             mirror_addr: self.checkpoint_mirror.map_or(0, |mirror| mirror.0).into(),
+            max_len: self.max_len_bytes.into(),
             reserved: FromZeros::new_zeroed(),
         });
         raw.crc32c = checksum(&raw.as_bytes()[12..]).into();
@@ -245,6 +254,7 @@ impl Superblock {
             0 => Vec::new(),
             _ => retired::decode_list(raw.retired_count.get(), &raw.retired, layout)?,
         };
+        let grows = raw.compatible.get() & COMPATIBLE_GROWS != 0;
         let has_mirrors = raw.incompatible.get() & INCOMPATIBLE_MIRRORS != 0;
         let label_len = raw.label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_LEN_BYTES);
         Ok(Self {
@@ -266,6 +276,7 @@ impl Superblock {
             retired,
             checkpoint_mirror: Some(Addr(raw.mirror_addr.get()))
                 .filter(|mirror| has_mirrors && mirror.0 != 0),
+            max_len_bytes: if grows { raw.max_len.get() } else { 0 },
         })
     }
 }

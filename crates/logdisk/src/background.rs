@@ -11,6 +11,7 @@ use crate::checkpoint::Checkpointer;
 use crate::clean::cleaner::Cleaner;
 use crate::engine::Engine;
 use crate::reclaim::no_space::Reclaimer;
+use crate::resize::Resizer;
 use crate::space::reserve::Accounts;
 use crate::space::reuse::Reuse;
 use crate::volume::Volume;
@@ -23,6 +24,7 @@ pub(crate) struct Background {
     reuse: Arc<Reuse>,
     cleaner: Arc<Cleaner>,
     reclaimer: Arc<Reclaimer>,
+    resizer: Arc<Resizer>,
     /// Whether the next step first looks for entries that no version sees.
     frees_next: AtomicBool,
     work: Mutex<Work>,
@@ -46,6 +48,7 @@ impl Background {
         reuse: Arc<Reuse>,
         cleaner: Arc<Cleaner>,
         reclaimer: Arc<Reclaimer>,
+        resizer: Arc<Resizer>,
     ) -> Self {
         Self {
             volume,
@@ -54,6 +57,7 @@ impl Background {
             reuse,
             cleaner,
             reclaimer,
+            resizer,
             frees_next: AtomicBool::new(false),
             work: Mutex::new(Work { is_due: false, is_ending: false }),
             due: Condvar::new(),
@@ -71,7 +75,7 @@ impl Background {
             self.checkpointer.write_waiting_nodes()?;
         }
         self.give_way(&self.volume.read());
-        if self.reuse.step()? || self.checkpointer.step()? {
+        if self.resizer.grow_early()? || self.reuse.step()? || self.checkpointer.step()? {
             return Ok(true);
         }
         // Freeing and cleaning alternate. Where many entries are to be removed from the map,
@@ -81,6 +85,11 @@ impl Background {
             return Ok(true);
         }
         Ok(self.cleaner.step()? || (!frees_first && self.reclaimer.free_step()?))
+    }
+
+    /// What makes the volume longer by itself.
+    pub(crate) fn resizer(&self) -> &Resizer {
+        &self.resizer
     }
 
     /// See [`LogDisk::wait_for_background_work`](crate::LogDisk::wait_for_background_work).
@@ -112,6 +121,7 @@ impl Background {
         if self.checkpointer.is_due(engine)
             || self.accounts.room_is_short(engine, 0)
             || self.accounts.reuse_is_wanted(engine)
+            || self.resizer.wants_to_grow(engine)
         {
             self.wake();
         }

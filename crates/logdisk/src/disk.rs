@@ -64,7 +64,7 @@ pub struct LogDisk {
     remover: Arc<Remover>,
     reclaimer: Arc<Reclaimer>,
     versions: VersionManager,
-    resizer: Resizer,
+    resizer: Arc<Resizer>,
     background: Arc<Background>,
     /// Notes from opening the volume that users should see.
     recovery_notes: Vec<String>,
@@ -425,7 +425,9 @@ impl LogicalDisk for LogDisk {
             self.volume.check_writable(&engine)?;
             let reserved = self.accounts.reserve(&engine, len_bytes);
             drop(engine);
-            if reserved.is_ok() || !self.reclaimer.free_step()? {
+            if reserved.is_ok()
+                || !self.reclaimer.free_step()? && !self.resizer.grow_by_itself(len_bytes)?
+            {
                 return reserved;
             }
         }

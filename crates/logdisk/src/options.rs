@@ -27,6 +27,9 @@ pub struct FormatOptions {
     /// How often nodes of the map and checkpoints are kept, 1 or 2: the second time in segments
     /// that mirror those of the map.
     pub metadata_copies: u8,
+    /// The length in bytes up to which the device becomes longer by itself when the volume gets
+    /// full; 0: it keeps its length.
+    pub max_len_bytes: u64,
 }
 
 impl Default for FormatOptions {
@@ -41,6 +44,7 @@ impl Default for FormatOptions {
             is_allocated: false,
             has_backups: false,
             metadata_copies: 1,
+            max_len_bytes: 0,
         }
     }
 }

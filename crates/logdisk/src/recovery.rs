@@ -46,8 +46,8 @@ use dendro_format::layout::{MIN_SEGMENT_COUNT, backup_area};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS,
-    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
+    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_CHUNK_SKIPS,
+    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -155,7 +155,8 @@ pub(crate) fn make(
         // The first superblock that is written gets the number 0.
         seq: u64::MAX,
         compatible: if options.is_allocated { COMPATIBLE_ALLOCATED } else { 0 }
-            | if count_before_backups.is_some() { COMPATIBLE_BACKUPS } else { 0 },
+            | if count_before_backups.is_some() { COMPATIBLE_BACKUPS } else { 0 }
+            | if options.max_len_bytes > 0 { COMPATIBLE_GROWS } else { 0 },
         read_only: READ_ONLY_REMOVALS,
         incompatible: WRITTEN_FEATURES
             | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 },
@@ -171,6 +172,7 @@ pub(crate) fn make(
         label: options.label.clone(),
         retired: Vec::new(),
         checkpoint_mirror: None,
+        max_len_bytes: options.max_len_bytes,
     };
     let mut segments = Segments::new(layout);
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });

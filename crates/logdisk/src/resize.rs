@@ -18,9 +18,11 @@
 //! 3. (resize 3) The device becomes shorter only after two superblocks that do not count what is
 //!    cut off are durable, and a backup of the newest one at its new end.
 
+mod by_itself;
 mod shrink;
 mod standing;
 
+use dendro_base::sync::atomic::AtomicBool;
 use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::{Error, Result};
 use dendro_format::Superblock;
@@ -45,24 +47,42 @@ pub(crate) struct Resizer {
     reclaimer: Arc<Reclaimer>,
     /// Held by the one that resizes. While the volume becomes shorter, it has how far that is.
     shrinking: Mutex<Option<Shrinking>>,
+    /// The length up to which the device becomes longer by itself.
+    max_len_bytes: u64,
+    /// Whether it could not become longer when it was last tried.
+    is_stuck: AtomicBool,
 }
 
 impl Resizer {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         volume: Arc<Volume>,
         accounts: Arc<Accounts>,
         checkpointer: Arc<Checkpointer>,
         cleaner: Arc<Cleaner>,
         reclaimer: Arc<Reclaimer>,
     ) -> Self {
-        let shrinking = Mutex::new(None);
-        Self { volume, accounts, checkpointer, cleaner, reclaimer, shrinking }
+        let max_len_bytes = volume.superblock().max_len_bytes;
+        Self {
+            shrinking: Mutex::new(None),
+            max_len_bytes,
+            is_stuck: AtomicBool::new(false),
+            volume,
+            accounts,
+            checkpointer,
+            cleaner,
+            reclaimer,
+        }
     }
 
     /// See [`LogDisk::grow`](crate::LogDisk::grow).
     pub(crate) fn grow(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
         let shrinking = self.shrinking.lock();
         refuse_while(&shrinking)?;
+        self.grow_now(len_bytes, device_len_bytes)
+    }
+
+    /// As [`Self::grow`], for the one that resizes.
+    fn grow_now(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
         self.volume.check_writable(&self.volume.read())?;
         let superblock = self.volume.superblock().clone();
         let before_bytes = self.volume.device().len_bytes();

@@ -28,12 +28,14 @@ pub enum Contents {
     Reuse,
     /// As the first, with metadata that is kept twice.
     Mirrored,
+    /// As the first, of a volume that becomes longer by itself.
+    Growing,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Plain, Self::Versions, Self::History, Self::Reuse, Self::Mirrored];
+    pub const ALL: [Self; 6] =
+        [Self::Plain, Self::Versions, Self::History, Self::Reuse, Self::Mirrored, Self::Growing];
 }
 
 /// How a volume was left.
@@ -57,6 +59,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         is_allocated: false,
         has_backups: false,
         metadata_copies: if contents == Contents::Mirrored { 2 } else { 1 },
+        max_len_bytes: if contents == Contents::Growing { 2 * DEVICE_LEN_BYTES } else { 0 },
         segment_size_bytes: 128 * KIB,
         label: "golden".into(),
         uuid: Uuid::from_random(*b"golden image v1."),
@@ -64,7 +67,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
-        Contents::Plain | Contents::History | Contents::Mirrored => {
+        Contents::Plain | Contents::History | Contents::Mirrored | Contents::Growing => {
             OpenOptions::default().stream_bytes
         }
         Contents::Versions | Contents::Reuse => 0,
@@ -78,14 +81,14 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let disk = open()?;
     let list_count = match contents {
         Contents::Plain => 400,
-        Contents::Versions | Contents::History | Contents::Reuse | Contents::Mirrored => 100,
+        _ => 100,
     };
     first_part(&disk, list_count)?;
     disk.shut_down()?;
     drop(disk);
     let disk = open()?;
     match contents {
-        Contents::Plain | Contents::Mirrored => {}
+        Contents::Plain | Contents::Mirrored | Contents::Growing => {}
         Contents::Versions => versions(&disk)?,
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,

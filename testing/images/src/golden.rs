@@ -34,6 +34,7 @@ pub fn name(contents: Contents, end: End) -> String {
         Contents::History => "-history",
         Contents::Reuse => "-reuse",
         Contents::Mirrored => "-mirrored",
+        Contents::Growing => "-growing",
     };
     let end = match end {
         End::Clean => "clean",

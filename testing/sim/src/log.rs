@@ -48,6 +48,7 @@ impl LogEngine {
             uuid,
             has_backups: uuid.0[0] % 2 == 0,
             metadata_copies: 1 + uuid.0[1] % 2,
+            max_len_bytes: if uuid.0[5] % 4 == 0 { u64::from(uuid.0[6]) << 16 } else { 0 },
             ..FormatOptions::default()
         };
         let open = OpenOptions {

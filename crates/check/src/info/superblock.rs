@@ -41,6 +41,8 @@ pub struct SuperblockInfo {
     pub checkpoint_crc32c: String,
     /// Where it lies once more, if it does.
     pub checkpoint_mirror_offset: Option<u64>,
+    /// The length up to which the device becomes longer by itself; 0: it does not.
+    pub max_len_bytes: u64,
     /// When the volume was made.
     pub created: String,
     /// When this superblock was written.
@@ -67,6 +69,7 @@ impl From<&FoundSuperblock> for SuperblockInfo {
             checkpoint_len_bytes: superblock.checkpoint_len_bytes,
             checkpoint_crc32c: hex32(superblock.checkpoint_crc32c),
             checkpoint_mirror_offset: superblock.checkpoint_mirror.map(Addr::bytes),
+            max_len_bytes: superblock.max_len_bytes,
             created: superblock.created.rfc3339(),
             written: superblock.written.rfc3339(),
         }
@@ -100,6 +103,9 @@ impl fmt::Display for SuperblockInfo {
         )?;
         if let Some(offset) = self.checkpoint_mirror_offset {
             writeln!(f, "  mirror      byte {offset}")?;
+        }
+        if self.max_len_bytes > 0 {
+            writeln!(f, "  grows to    {} bytes", self.max_len_bytes)?;
         }
         writeln!(f, "  created     {}", self.created)?;
         write!(f, "  written     {}", self.written)

@@ -55,6 +55,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         label: String::new(),
         retired: Vec::new(),
         checkpoint_mirror: None,
+        max_len_bytes: 0,
     })
 }
 

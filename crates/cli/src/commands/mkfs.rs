@@ -135,7 +135,8 @@ fn check_replaceable(args: &MkfsArgs, found: Option<&str>) -> Result<(), Failure
 fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     let target = args.target.as_path();
     check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
-    // This check comes before anything is destroyed.
+    // These checks come before anything is destroyed.
+    check_max_size(args, &device)?;
     format::check_segments(target, device.len_bytes(), args.segment_size)?;
     if args.allocate {
         allocate(args, &device)?;
@@ -159,8 +160,24 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
             segment_size_bytes: args.segment_size,
             is_allocated: args.allocate,
             metadata_copies,
+            max_len_bytes: args.max_size.unwrap_or(0),
         },
     )
+}
+
+/// Refuses a limit that the volume exceeds already, and one for something that does not grow.
+fn check_max_size(args: &MkfsArgs, device: &FileDevice) -> Result<(), Failure> {
+    let fail = |why: &str| Failure::new(format_args!("{}: {why}", args.target.display()));
+    match args.max_size {
+        Some(_) if device.kind() == FileKind::BlockDevice => {
+            Err(fail("is a block device; --max-size is for image files"))
+        }
+        Some(size) if size < device.len_bytes() => Err(fail(&format!(
+            "has {} already, more than --max-size says",
+            text::size(device.len_bytes())
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A disk gets bad sectors one by one, and what the second copy takes and costs does not count on a

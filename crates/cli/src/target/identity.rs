@@ -90,6 +90,7 @@ mod tests {
             label: "home".into(),
             retired: Vec::new(),
             checkpoint_mirror: None,
+            max_len_bytes: 0,
         }
     }
 

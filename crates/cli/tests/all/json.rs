@@ -347,7 +347,7 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "usage", &[mount]);
     printed.run(scratch, "log", &[mount]);
     let other = scratch.text("other");
-    scratch.dendro(["mkfs", "-q", "--size", "64M", &other]).succeeds();
+    printed.run(scratch, "mkfs", &["--size", "64M", "--max-size", "128M", &other]);
     let (full, changes) = (scratch.text("full"), scratch.text("changes"));
     printed.run(scratch, "send", &["-o", &full, &at("@first")]);
     printed.run(scratch, "send", &["--from", "@first", "-o", &changes, &at("@without")]);

@@ -134,6 +134,35 @@ fn a_volume_shrinks_and_its_image_with_it() {
 }
 
 #[test]
+fn a_volume_grows_by_itself_up_to_its_limit() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    let mkfs = |max| ["mkfs", "-f", "--size", "16M", "--max-size", max, &image];
+    scratch.dendro(mkfs("8M")).fails(1, &["more than --max-size says"]);
+    scratch.dendro(mkfs("48M")).succeeds();
+    assert_eq!(scratch.info(&image)["max_size_bytes"], 48 * MIB);
+    if skips_mounts() {
+        return;
+    }
+    for options in ["fuseblk", "nofuseblk"] {
+        if options == "fuseblk" && !is_root() {
+            continue;
+        }
+        fs::remove_file(&image).unwrap();
+        scratch.dendro(mkfs("48M")).succeeds();
+        scratch.mount_with(options);
+        let chunk = vec![7; 1 << 20];
+        let written =
+            |number: &u32| fs::write(scratch.inside(&format!("file-{number}")), &chunk).is_ok();
+        let count = (0..100).take_while(written).count();
+        assert!((28..48).contains(&count), "{options}: {count}");
+        assert_eq!(image_len_bytes(&scratch), 48 * MIB);
+        scratch.umount();
+        scratch.dendro(["check", "-n", &image]).succeeds();
+    }
+}
+
+#[test]
 fn a_volume_that_is_read_only_does_not_grow() {
     if skips_mounts() {
         return;

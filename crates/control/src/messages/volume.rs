@@ -52,6 +52,9 @@ pub struct VolumeInfo {
     pub created_unix_s: i64,
     /// Bytes on the device.
     pub device_size_bytes: u64,
+    /// The size up to which its image becomes longer by itself, if it does.
+    #[serde(default)]
+    pub max_size_bytes: Option<u64>,
     /// How the device is divided.
     pub segments: SegmentInfo,
     /// The features of its format.

@@ -8,8 +8,8 @@ use dendro_control::{
 use dendro_disk::LogicalDisk;
 use dendro_format::Superblock;
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_CHUNK_SKIPS,
-    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RECEIVED,
+    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, COMPATIBLE_METADATA_COPY,
+    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RECEIVED,
     INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
     READ_ONLY_REMOVALS,
 };
@@ -27,6 +27,7 @@ pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
         format_version: u32::from(MAJOR_VERSION),
         created_unix_s: superblock.created.secs(),
         device_size_bytes: superblock.layout.len_bytes(),
+        max_size_bytes: Some(superblock.max_len_bytes).filter(|max| *max > 0),
         segments: SegmentInfo {
             size_bytes: superblock.layout.segment_size_bytes(),
             total: u64::from(superblock.layout.segment_count()),
@@ -79,6 +80,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
                 (COMPATIBLE_ALLOCATED, "allocated"),
                 (COMPATIBLE_METADATA_COPY, "metadata-copy"),
                 (COMPATIBLE_BACKUPS, "backups"),
+                (COMPATIBLE_GROWS, "grows"),
             ],
         ),
         read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),

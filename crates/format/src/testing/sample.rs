@@ -12,7 +12,7 @@ use crate::chunk::Skip;
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
-use crate::superblock::INCOMPATIBLE_MIRRORS;
+use crate::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{
     Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout,
@@ -83,6 +83,7 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
         retired: Vec::new(),
         checkpoint_mirror: Some(Addr(1 + number(rng) / 2))
             .filter(|_| incompatible & INCOMPATIBLE_MIRRORS != 0),
+        max_len_bytes: if compatible & COMPATIBLE_GROWS == 0 { 0 } else { number(rng) },
     }
 }
 

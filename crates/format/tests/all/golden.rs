@@ -12,7 +12,7 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::Records;
-use dendro_format::superblock::INCOMPATIBLE_MIRRORS;
+use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
 use dendro_format::{
     Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout, NodePtr, PageRef,
     PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
@@ -95,6 +95,7 @@ fn superblock_v1() {
         label: "Jahresringe ○".into(),
         retired: Vec::new(),
         checkpoint_mirror: None,
+        max_len_bytes: 0,
     };
     let bytes = superblock.encode();
     check("superblock_v1", bytes.as_slot());
@@ -107,7 +108,16 @@ fn superblock_v1() {
     };
     let bytes = mirrored.encode();
     check("superblock_mirrored_v1", bytes.as_slot());
-    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(mirrored));
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(mirrored.clone()));
+
+    let growing = Superblock {
+        compatible: COMPATIBLE_GROWS,
+        max_len_bytes: 0x0011_2233_4455_6677,
+        ..mirrored
+    };
+    let bytes = growing.encode();
+    check("superblock_growing_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(growing));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::reclaim::removal::{MAX_WAITING, Remover};
 use crate::reclaim::throttle::Throttle;
 use crate::snapshots::unshare::unshare;
 use crate::space::reserve::Accounts;
+use crate::space::shortage::{Need, Shortage};
 use crate::volume::{Pressure, Volume};
 
 /// Commits units.
@@ -75,7 +76,7 @@ impl Committer {
                 }
                 Ok((need, Some(shortage))) => {
                     drop(engine);
-                    self.reclaimer.mend_shortage(shortage, need, &mut tries)?;
+                    self.mend_shortage(shortage, need, &mut tries)?;
                     // The nodes that were looked at have moved.
                     nodes = PinnedNodes::keeping(self.volume.store());
                     continue;
@@ -143,6 +144,22 @@ impl Committer {
         };
         self.volume.relieve_writer()?;
         Ok(seq)
+    }
+
+    /// Acts on a shortage. If nothing else helps, the volume becomes longer, if it may.
+    ///
+    /// # Errors
+    /// As [`Reclaimer::mend_shortage`].
+    fn mend_shortage(&self, shortage: Shortage, need: Need, tries: &mut Tries) -> Result<()> {
+        match self.reclaimer.mend_shortage(shortage, need, tries) {
+            Err(Error::NoSpace { .. })
+                if self.background.resizer().grow_by_itself(need.total_bytes())? =>
+            {
+                *tries = Tries::default();
+                Ok(())
+            }
+            mended => mended,
+        }
     }
 
     /// Does what the memory of the map's nodes asks for after a commit.

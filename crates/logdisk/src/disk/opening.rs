@@ -131,6 +131,8 @@ impl LogDisk {
         let collector = Collector::new(volume(), pruner());
         let reclaimer =
             shared(Reclaimer::new(volume(), accounts(), room_maker(), remover(), collector));
+        let resizer =
+            shared(Resizer::new(volume(), accounts(), checkpointer(), cleaner(), reclaimer()));
         let background = shared(Background::new(
             volume(),
             accounts(),
@@ -138,6 +140,7 @@ impl LogDisk {
             reuse(),
             cleaner(),
             reclaimer(),
+            resizer(),
         ));
         let committer = Committer::new(
             volume(),
@@ -162,7 +165,7 @@ impl LogDisk {
             room_maker: room_maker(),
             remover: remover(),
             reclaimer: reclaimer(),
-            resizer: Resizer::new(volume(), accounts(), checkpointer(), cleaner(), reclaimer()),
+            resizer: resizer(),
             versions: VersionManager::new(volume(), accounts(), reclaimer()),
             background: background(),
             recovery_notes: notes,

@@ -488,3 +488,41 @@ fn what_lies_in_a_spare_behind_the_new_end_is_moved() {
     disk.shut_down().expect("the device works");
     assert_sound(&*device);
 }
+
+#[test]
+fn a_volume_grows_by_itself_up_to_its_limit_when_it_gets_full() {
+    for works_ahead in [true, false] {
+        let max_len_bytes = 100 * SEGMENT_BYTES + 5000;
+        let options = FormatOptions { max_len_bytes, ..format_options(1, true) };
+        let (device, disk) = volume(&options);
+        let mut stored = 0;
+        while put(&disk, stored).is_ok() {
+            stored += 1;
+            if works_ahead {
+                background(&disk);
+            }
+        }
+        assert_eq!(device.len_bytes(), 100 * SEGMENT_BYTES);
+        assert_eq!((segment_count(&disk), count(&disk)), (99, stored));
+        assert!(stored > 60 * SEGMENT_BYTES / PAGE_SIZE as u64, "{stored}");
+        disk.shut_down().expect("the device works");
+        assert_sound(&*device);
+    }
+}
+
+#[test]
+fn a_volume_that_cannot_grow_by_itself_is_full_and_goes_on() {
+    let options = FormatOptions { max_len_bytes: AFTER_BYTES, ..format_options(1, true) };
+    let (device, disk) = volume(&options);
+    device.inject(
+        Fault::fail(Call::Write).within(BEFORE_BYTES..AFTER_BYTES).os_error(ENOSPC).forever(),
+    );
+    let stored = fill(&disk, 0);
+    assert_eq!((segment_count(&disk), device.len_bytes()), (23, BEFORE_BYTES));
+    background(&disk);
+    device.clear_faults();
+    assert!(fill(&disk, stored) > stored);
+    assert_eq!(device.len_bytes(), AFTER_BYTES);
+    disk.shut_down().expect("the device works");
+    assert_sound(&*device);
+}

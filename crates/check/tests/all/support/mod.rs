@@ -148,6 +148,7 @@ impl Builder {
                 label: "small".into(),
                 retired: Vec::new(),
                 checkpoint_mirror: None,
+                max_len_bytes: 0,
             },
             checkpoint: Checkpoint {
                 log_clock: 0,

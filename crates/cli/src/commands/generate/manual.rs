@@ -135,6 +135,10 @@ const PAGES: &[(&str, Page)] = &[
                 ("In a file that is made for it:", "dendro mkfs --size 10G -L home home.img"),
                 ("With all its room taken at once:", "dendro mkfs --allocate --size 10G home.img"),
                 (
+                    "Small, and longer when it gets full:",
+                    "dendro mkfs --size 1G --max-size 100G home.img",
+                ),
+                (
                     "On a disk, with the map of files kept once, since a RAID below it keeps all twice:",
                     "dendro mkfs --metadata-copies 1 /dev/md0",
                 ),

@@ -38,6 +38,7 @@ pub(crate) struct NewVolume {
     pub(crate) segment_size_bytes: Option<u64>,
     pub(crate) is_allocated: bool,
     pub(crate) metadata_copies: u8,
+    pub(crate) max_len_bytes: u64,
 }
 
 /// Makes a file system on `device`, which is open for writing.
@@ -61,6 +62,7 @@ pub(crate) fn format(
         is_allocated: new.is_allocated,
         has_backups: true,
         metadata_copies: new.metadata_copies,
+        max_len_bytes: new.max_len_bytes,
     };
     let device: Arc<dyn Device> = Arc::new(device);
     // The volume becomes valid when all of it is written.
