@@ -91,6 +91,17 @@ impl Layout {
         Ok(Self { segment_size_log2, segment_count })
     }
 
+    /// The layout with another number of segments.
+    ///
+    /// # Panics
+    /// If there are fewer than [`MIN_SEGMENT_COUNT`].
+    #[must_use]
+    #[inline]
+    pub const fn with_segment_count(self, segment_count: u32) -> Self {
+        assert!(segment_count >= MIN_SEGMENT_COUNT, "there are too few segments");
+        Self { segment_count, ..self }
+    }
+
     /// Binary logarithm of the bytes in a segment.
     #[must_use]
     pub const fn segment_size_log2(self) -> u8 {
@@ -101,6 +112,15 @@ impl Layout {
     #[must_use]
     pub const fn segment_size_bytes(self) -> u64 {
         1 << self.segment_size_log2
+    }
+
+    /// How many segments take so many bytes.
+    #[must_use]
+    #[inline]
+    pub const fn segments_for(self, len_bytes: u64) -> u64 {
+        // A shift takes a tenth of the time of a division.
+        let whole = len_bytes >> self.segment_size_log2;
+        whole + (len_bytes & (self.segment_size_bytes() - 1) != 0) as u64
     }
 
     /// All segments, those of the superblock logs included.
@@ -190,6 +210,15 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_segment_takes_a_segment() {
+        let layout = Layout::new(17, 16).expect("it is within bounds");
+        for (bytes, segments) in [(0, 0), (1, 1), (1 << 17, 1), ((1 << 17) + 1, 2)] {
+            assert_eq!(layout.segments_for(bytes), segments, "{bytes}");
+        }
+        assert_eq!(layout.segments_for(u64::MAX), 1 << 47);
+    }
 
     #[test]
     fn superblocks_fill_the_two_logs_in_turn() {

@@ -7,7 +7,8 @@ use dendro_format::Layout;
 /// The layout that a volume has now. Clones of it change together.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentLayout {
-    segment_size_log2: u8,
+    /// As it was at first.
+    first: Layout,
     segment_count: Arc<AtomicU32>,
     usable_count: Arc<AtomicU32>,
 }
@@ -15,25 +16,23 @@ pub(crate) struct CurrentLayout {
 impl CurrentLayout {
     pub(crate) fn new(layout: Layout) -> Self {
         let count = || Arc::new(AtomicU32::new(layout.segment_count()));
-        Self {
-            segment_size_log2: layout.segment_size_log2(),
-            segment_count: count(),
-            usable_count: count(),
-        }
+        Self { first: layout, segment_count: count(), usable_count: count() }
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> Layout {
         self.with(&self.segment_count)
     }
 
     /// The part of it that the volume keeps: all of it, unless the volume becomes shorter.
+    #[inline]
     pub(crate) fn usable(&self) -> Layout {
         self.with(&self.usable_count)
     }
 
+    #[inline]
     fn with(&self, count: &AtomicU32) -> Layout {
-        let count = count.load(Ordering::Acquire);
-        Layout::new(self.segment_size_log2, count).expect("it was taken from a layout")
+        self.first.with_segment_count(count.load(Ordering::Acquire))
     }
 
     /// Changes the number of segments to that of `layout`, whose segments have the same size.
@@ -44,7 +43,7 @@ impl CurrentLayout {
 
     /// Changes the part that the volume keeps.
     pub(crate) fn set_usable(&self, layout: Layout) {
-        debug_assert_eq!(layout.segment_size_log2(), self.segment_size_log2);
+        debug_assert_eq!(layout.segment_size_log2(), self.first.segment_size_log2());
         self.usable_count.store(layout.segment_count(), Ordering::Release);
     }
 }

@@ -29,9 +29,8 @@ pub(super) const MAP_SHARE_CLEAN: u64 = 16;
 /// The accounts of a volume: what is free, what can be written now, and what is kept for whom.
 pub(crate) struct Accounts {
     volume: Arc<Volume>,
-    /// How often nodes of the map are kept.
-    /// The share of each segment that stays free of live blocks, in percent.
-    reserve_percent: u8,
+    /// The most live bytes of a segment with which cleaning still gains something.
+    fillable_bytes: u64,
     settings: Mutex<CleanSettings>,
     ledger: Arc<Ledger>,
     map_stream: MapStream,
@@ -41,7 +40,7 @@ pub(crate) struct Accounts {
 impl Accounts {
     pub(crate) fn new(volume: Arc<Volume>, reserve_percent: u8, settings: CleanSettings) -> Self {
         Self {
-            reserve_percent,
+            fillable_bytes: fillable_bytes(volume.layout(), reserve_percent),
             settings: Mutex::new(settings),
             ledger: Arc::default(),
             map_stream: MapStream::default(),
@@ -196,11 +195,7 @@ impl Accounts {
     /// is dead, a larger pool lets clients write much at once without waiting. So a quarter of all
     /// segments times the third power of the dead share is added to the segments of the pace.
     pub(crate) fn pool_segments(&self, engine: &Engine) -> u32 {
-        let live = engine
-            .state()
-            .segments()
-            .live_bytes()
-            .div_ceil(self.volume.layout().segment_size_bytes());
+        let live = self.volume.layout().segments_for(engine.state().segments().live_bytes());
         let all = self.volume.usable_layout().log_segments().count() as u64;
         let dead = u128::from(all.saturating_sub(live));
         let all = u128::from(all);
@@ -227,7 +222,7 @@ impl Accounts {
     /// and of the map stream, and one segment to move blocks to; with two copies the mirrors too.
     pub(crate) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
         let nodes_bytes = self.in_all_copies(dirty_bytes + dirty_bytes / 2);
-        nodes_bytes.div_ceil(self.volume.layout().segment_size_bytes()) as u32
+        self.volume.layout().segments_for(nodes_bytes) as u32
             + 3
             + u32::from(self.volume.metadata_copies())
     }
@@ -237,8 +232,7 @@ impl Accounts {
     /// that even its reserves are used up, nodes are kept once until there is room.
     pub(crate) fn kept_from_mirrors(&self, engine: &Engine) -> u32 {
         let nodes_bytes = self.unwritten_len_bytes(engine);
-        let size = self.volume.layout().segment_size_bytes();
-        (nodes_bytes + nodes_bytes / 2).div_ceil(size) as u32 + 2
+        self.volume.layout().segments_for(nodes_bytes + nodes_bytes / 2) as u32 + 2
     }
 
     /// About what checkpoints have still to write of the present map, with the usage records that
@@ -255,7 +249,7 @@ impl Accounts {
     pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
         let here = self.map_stream.room_bytes() / 4 * 3;
         let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
-        let segments = rest.div_ceil(self.volume.layout().segment_size_bytes()) as u32;
+        let segments = self.volume.layout().segments_for(rest) as u32;
         segments * u32::from(self.volume.metadata_copies())
     }
 
@@ -283,7 +277,7 @@ impl Accounts {
     /// The part of that reserve that is needed now, and what cleaning takes that moves nodes.
     pub(crate) fn checkpoint_reserve(&self, engine: &Engine) -> u32 {
         let to_clean =
-            self.map_bytes(engine) / MAP_SHARE_CLEAN / self.volume.layout().segment_size_bytes();
+            (self.map_bytes(engine) / MAP_SHARE_CLEAN) >> self.volume.layout().segment_size_log2();
         self.reserve_for(self.unwritten_len_bytes(engine).max(MIN_DIRTY_BYTES)) + to_clean as u32
     }
 
@@ -338,12 +332,8 @@ impl Accounts {
     /// have headers, records and partly filled blocks: four blocks at most, and fewer in short
     /// partial segments. A share must be dead, too, or very many segments would be moved for each
     /// one gained.
-    pub(crate) fn fillable_bytes(&self) -> u64 {
-        let size = self.volume.layout().segment_size_bytes();
-        let longest = PARTIAL_LEN_BYTES as u64;
-        let overhead_blocks =
-            size.div_ceil(longest) * (1 + (3 * size.min(longest)).div_ceil(longest));
-        size - size * u64::from(self.reserve_percent) / 100 - overhead_blocks * PAGE_SIZE as u64
+    pub(crate) const fn fillable_bytes(&self) -> u64 {
+        self.fillable_bytes
     }
 
     /// The live bytes as they lie on the device, with nodes in all copies. They include map nodes
@@ -376,6 +366,15 @@ impl Accounts {
         let kept_bytes = if engine.state().versions().are_several() { map_bytes } else { 0 };
         self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
+}
+
+/// See [`Accounts::fillable_bytes`]. `reserve_percent` is the share of each segment that stays free
+/// of live blocks.
+fn fillable_bytes(layout: Layout, reserve_percent: u8) -> u64 {
+    let size = layout.segment_size_bytes();
+    let longest = PARTIAL_LEN_BYTES as u64;
+    let overhead_blocks = size.div_ceil(longest) * (1 + (3 * size.min(longest)).div_ceil(longest));
+    size - size * u64::from(reserve_percent) / 100 - overhead_blocks * PAGE_SIZE as u64
 }
 
 /// See [`Accounts::reclaim_reserve`].
