@@ -139,15 +139,7 @@ impl State {
         list: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
-        if list >= self.next_list {
-            return Ok(false);
-        }
-        let item = ItemKey::list(list);
-        if let Some(key) = self.sole_key(ancestry, item) {
-            return self.map.look(&key, nodes, |value| matches!(value, Some(Value::List(_))));
-        }
-        let newest = self.newest(ancestry, item, nodes)?;
-        Ok(matches!(newest, Some((_, Value::List(_)))))
+        Ok(self.list_hints(ancestry, list, nodes)?.is_some())
     }
 
     /// The hints of a list, if it exists.
@@ -157,10 +149,19 @@ impl State {
         list: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<ListHints>> {
-        Ok(match self.newest(ancestry, ItemKey::list(list), nodes)? {
-            Some((_, Value::List(hints))) => Some(ListHints::from_bits(hints)),
+        if list >= self.next_list {
+            return Ok(None);
+        }
+        let hints = |value: Option<&Value>| match value {
+            Some(Value::List(bits)) => Some(ListHints::from_bits(*bits)),
             _ => None,
-        })
+        };
+        let item = ItemKey::list(list);
+        if let Some(key) = self.sole_key(ancestry, item) {
+            return self.map.look(&key, nodes, hints);
+        }
+        let newest = self.newest(ancestry, item, nodes)?;
+        Ok(hints(newest.as_ref().map(|(_, value)| value)))
     }
 
     /// The only key that `item` can have, if its list has only one version.
