@@ -3,7 +3,7 @@
 use dendro_base::units::MIB;
 
 use super::fallocate::punch_some;
-use super::pages::{PAGE, next_data, next_hole, prepare_pages};
+use super::pages::{PAGE, next_visible_data, next_visible_hole, prepare_pages};
 use super::read::read_range;
 use super::write::write_locked;
 use crate::error::{FsError, Result};
@@ -114,12 +114,12 @@ fn read_chunk(
         return Ok(Chunk::Data(len));
     }
     let page = at.from / PAGE;
-    let data = next_data(fs, ino, inode, page)?;
+    let data = next_visible_data(fs, ino, inode, page)?;
     if data != Some(page) {
         let end = data.map_or(u64::MAX, |page| page.saturating_mul(PAGE));
         return Ok(Chunk::Hole(len.min(end - at.from)));
     }
-    let hole = next_hole(fs, ino, inode, page)?.saturating_mul(PAGE);
+    let hole = next_visible_hole(fs, ino, inode, page)?.saturating_mul(PAGE);
     let mut len = len.min(hole - at.from).min(CHUNK_LEN);
     // End at a page boundary of the target, so that each page is written once.
     let excess = (at.to + len) % PAGE;

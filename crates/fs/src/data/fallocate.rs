@@ -8,7 +8,6 @@ use super::freeing::{MAX_PAGES_FREED, find_run, finish_freeing};
 use super::pages::{PAGE, holes_in, prepare_pages, zero_in_page};
 use super::truncate::resize;
 use crate::error::{FsError, Result};
-use crate::layout::format::ORPHAN_PUNCH;
 use crate::layout::inode::{Inode, InodeState};
 use crate::layout::{orphan_list, volume};
 use crate::no_space;
@@ -173,9 +172,7 @@ fn punch_data(
     inode.state |= InodeState::PUNCHING;
     inode.punched = Some(Box::new(pages));
     volume::set_punched_ranges(fs.disk(), fs.view(), &mut aru)?;
-    if inode.nlink > 0 {
-        orphan_list::enter(&mut aru, ino, ORPHAN_PUNCH);
-    }
+    orphan_list::enter_if_freeing(&mut aru, ino, &inode);
     commit_data(fs, aru, guard, inode, kill_priv)?;
     finish_freeing(fs, guard)
 }

@@ -32,7 +32,12 @@ pub(super) fn holes_in(fs: &FsState, ino: Ino, inode: &Inode, range: Range<u64>)
 }
 
 /// The first page at or after `page` that readers see data in.
-pub(super) fn next_data(fs: &FsState, ino: Ino, inode: &Inode, page: u64) -> Result<Option<u64>> {
+pub(super) fn next_visible_data(
+    fs: &FsState,
+    ino: Ino,
+    inode: &Inode,
+    page: u64,
+) -> Result<Option<u64>> {
     let next = fs.disk().next_data(fs.view(), ino.lid(), page)?;
     let punched = inode.punched_pages();
     match next {
@@ -44,7 +49,7 @@ pub(super) fn next_data(fs: &FsState, ino: Ino, inode: &Inode, page: u64) -> Res
 }
 
 /// The first page at or after `page` that readers see as a hole.
-pub(super) fn next_hole(fs: &FsState, ino: Ino, inode: &Inode, page: u64) -> Result<u64> {
+pub(super) fn next_visible_hole(fs: &FsState, ino: Ino, inode: &Inode, page: u64) -> Result<u64> {
     let next = fs.disk().next_hole(fs.view(), ino.lid(), page)?;
     let punched = inode.punched_pages();
     let is_before = !punched.is_empty() && page < punched.end;

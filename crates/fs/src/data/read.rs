@@ -2,7 +2,7 @@
 
 use dendro_disk::PAGE_SIZE;
 
-use super::pages::{PAGE, hide_punched, next_data, next_hole};
+use super::pages::{PAGE, hide_punched, next_visible_data, next_visible_hole};
 use crate::error::{FsError, Result};
 use crate::layout::inode::{Inode, InodeState};
 use crate::state::FsState;
@@ -81,12 +81,12 @@ pub(crate) fn seek(fs: &FsState, ino: Ino, offset: u64, seek: Seek) -> Result<u6
         });
     }
     match seek {
-        Seek::Data => next_data(fs, ino, &inode, offset / PAGE)?
+        Seek::Data => next_visible_data(fs, ino, &inode, offset / PAGE)?
             .map(|page| offset.max(page.saturating_mul(PAGE)))
             .filter(|&data| data < inode.size)
             .ok_or(FsError::NoData),
         Seek::Hole => {
-            let page = next_hole(fs, ino, &inode, offset / PAGE)?;
+            let page = next_visible_hole(fs, ino, &inode, offset / PAGE)?;
             Ok(offset.max(page.saturating_mul(PAGE)).min(inode.size))
         }
     }

@@ -5,7 +5,6 @@ use dendro_disk::{Aru, MAX_PAGE_COUNT, PAGE_SIZE};
 use super::freeing::find_run;
 use super::pages::{PAGE, prepare_pages, zero_in_page};
 use crate::error::Result;
-use crate::layout::format::ORPHAN_TRUNCATE;
 use crate::layout::inode::{Inode, InodeState, MAX_INLINE_FILE_LEN};
 use crate::layout::orphan_list;
 use crate::state::{FsState, WriteGuard};
@@ -73,9 +72,6 @@ pub(crate) fn resize(
         return Ok(false);
     }
     inode.state |= InodeState::TRUNCATING;
-    if inode.nlink > 0 {
-        // A file without a name is on the list already.
-        orphan_list::enter(aru, ino, ORPHAN_TRUNCATE);
-    }
+    orphan_list::enter_if_freeing(aru, ino, inode);
     Ok(true)
 }

@@ -41,9 +41,7 @@ pub(crate) fn link(fs: &FsState, ino: Ino, parent: Ino, name: &[u8]) -> Result<A
     let mut aru = fs.aru();
     if is_unnamed {
         orphan_list::leave(&mut aru, ino);
-        if let Some(kind) = inode.freeing_orphan() {
-            orphan_list::enter(&mut aru, ino, kind);
-        }
+        orphan_list::enter_if_freeing(&mut aru, ino, &inode);
     }
     let new_dir = entries::add(&mut edits, &dir, name, (ino, inode.kind), now)?;
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
