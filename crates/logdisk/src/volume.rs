@@ -12,6 +12,8 @@
 pub(crate) mod holds;
 mod sparing;
 
+use std::sync::OnceLock;
+
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Arc, BriefRwLock, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use dendro_base::{Timestamp, Uuid};
@@ -44,7 +46,7 @@ pub(crate) struct Volume {
     /// Locked after the superblock.
     backups: Mutex<Backups>,
     /// The first reason why the volume latched.
-    failure: Mutex<Option<String>>,
+    failure: OnceLock<String>,
     next_list: AtomicU64,
     /// The memory of the dirty and superseded nodes when a commit last weighed the parts of the
     /// cache.
@@ -87,7 +89,7 @@ impl Volume {
             writer: Arc::clone(engine.writer()),
             superblock: Mutex::new(superblock),
             backups: Mutex::default(),
-            failure: Mutex::new(None),
+            failure: OnceLock::new(),
             next_list: AtomicU64::new(engine.state().next_list()),
             weighed_bytes: AtomicU64::new(0),
             holds: Holds::default(),
@@ -245,7 +247,7 @@ impl Volume {
             Fault::Error(Error::Failed(why)) => why,
             fault => fault.into_error().to_string(),
         };
-        Error::Failed(self.failure.lock().get_or_insert(why).clone())
+        Error::Failed(self.failure.get_or_init(|| why).clone())
     }
 
     pub(crate) fn latch_write(&self, why: String) -> Error {
@@ -254,7 +256,7 @@ impl Volume {
 
     /// The error with which every change fails, if the volume has latched.
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.failure.lock().clone().map(Error::Failed)
+        self.failure.get().cloned().map(Error::Failed)
     }
 
     /// Returns an error if the volume takes no changes.

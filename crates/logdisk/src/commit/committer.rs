@@ -68,10 +68,10 @@ impl Committer {
             }
             let needed_bytes = worst.len_bytes();
             let partial_seq = engine.log().seq();
-            let applied = match shortage_of(&self.accounts, &engine, &aru, worst, &nodes) {
+            let kept = self.accounts.kept_segments(&engine);
+            let applied = match shortage_of(&self.accounts, &engine, &aru, worst, kept, &nodes) {
                 Ok((_, None)) => {
-                    let reserve = self.accounts.reserve_segments(&engine);
-                    engine.keep_segments(reserve.into());
+                    engine.keep_segments(kept.all().into());
                     engine.apply(&aru, &contents, worst, &nodes)
                 }
                 Ok((need, Some(shortage))) => {
@@ -129,7 +129,7 @@ impl Committer {
                 self.background.wake_if_due(&engine);
             }
             self.volume.note_lists_of(&engine);
-            let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes);
+            let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes, kept);
             let waits_for_removal = engine.state().removals().len() > MAX_WAITING;
             let pressure = self.volume.unlock_after_commit(engine);
             // The unit is committed, even if the work that follows fails.

@@ -11,7 +11,7 @@ use crate::commit::unit::WorstCase;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::space::reserve::Accounts;
+use crate::space::reserve::{Accounts, KeptSegments};
 use crate::space::shortage::{Need, Shortage};
 use crate::state::State;
 use crate::state::pages::{chunks_of, page_range};
@@ -26,6 +26,7 @@ pub(super) fn shortage_of(
     engine: &Engine,
     aru: &Aru<'_>,
     worst: WorstCase,
+    kept: KeptSegments,
     nodes: &dyn Nodes,
 ) -> Outcome<(Need, Option<Shortage>)> {
     let mut need = Need {
@@ -35,7 +36,7 @@ pub(super) fn shortage_of(
         // A page that another version sees still takes space after it is replaced.
         reclaims: aru.reclaims() && !(worst.has_pages() && engine.state().versions().are_several()),
     };
-    let shortage = accounts.shortage(engine, need);
+    let shortage = accounts.shortage(engine, need, kept);
     if !matches!(shortage, Some(Shortage::OfSpace(_))) {
         return Ok((need, shortage));
     }
@@ -43,7 +44,7 @@ pub(super) fn shortage_of(
     need.reclaims = worst.pages_bytes() > 0
         && need.given_back_bytes >= worst.pages_bytes()
         && aru.ops().iter().all(changes_in_place);
-    Ok((need, accounts.shortage(engine, need)))
+    Ok((need, accounts.shortage(engine, need, kept)))
 }
 
 /// Whether a change takes no space if all pages that the unit writes existed before. A record that

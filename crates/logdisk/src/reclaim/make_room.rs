@@ -131,7 +131,8 @@ impl RoomMaker {
             let mut shortage = None;
             let changed = self.volume.change(holder, |engine, nodes| {
                 self.volume.check_writable(engine)?;
-                shortage = self.accounts.shortage(engine, need);
+                shortage =
+                    self.accounts.shortage(engine, need, self.accounts.kept_segments(engine));
                 if shortage.is_some() {
                     // Whatever is held back for others to look at is needed now.
                     engine.state().segments().end_hold();

@@ -7,7 +7,7 @@ use dendro_disk::Result;
 use crate::clean::cleaner::Cleaner;
 use crate::engine::Engine;
 use crate::reclaim::make_room::RoomMaker;
-use crate::space::reserve::Accounts;
+use crate::space::reserve::{Accounts, KeptSegments};
 use crate::volume::Volume;
 
 /// The most steps of background work that one commit does.
@@ -42,13 +42,15 @@ impl Throttle {
     /// segments are many, and grows as they get fewer, up to twice what the commit took. So commits
     /// are slowed down gradually, long before one would have to stop.
     #[inline]
-    pub(crate) fn share_of_cleaning(&self, engine: &Engine, bytes: u64) -> i64 {
+    pub(crate) fn share_of_cleaning(&self, engine: &Engine, bytes: u64, kept: KeptSegments) -> i64 {
         let size = self.volume.layout().segment_size_bytes();
         let window = u64::from(self.accounts.pace_segments() + 2) * size;
-        let room = engine
-            .room_bytes(self.accounts.checkpoint_reserve(engine) + self.accounts.reclaim_reserve());
+        let room = engine.room_bytes(kept.all());
         let pending = u64::from(engine.state().segments().counts().pending) * size;
         let missing = window.saturating_sub(room + pending);
+        if missing == 0 {
+            return 0;
+        }
         (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
     }
 

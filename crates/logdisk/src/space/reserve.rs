@@ -1,6 +1,7 @@
 //! What fits: the capacity of the volume, what is charged against it, and the clean segments that
 //! are kept for those who must never wait.
 
+use dendro_base::sync::atomic::{AtomicU32, Ordering};
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Ledger, Reservation, Result};
@@ -26,12 +27,30 @@ const MAP_SHARE_DEAD: u64 = 4;
 /// A quarter of that again lies in clean segments, to move nodes to.
 pub(super) const MAP_SHARE_CLEAN: u64 = 16;
 
+/// The clean segments that are kept for those who must never wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptSegments {
+    /// What checkpoints take.
+    pub(crate) for_checkpoint: u32,
+    /// What only cleaning and units that give space back may use besides.
+    pub(crate) for_reclaiming: u32,
+}
+
+impl KeptSegments {
+    /// Those that client data never fills.
+    pub(crate) const fn all(self) -> u32 {
+        self.for_checkpoint + self.for_reclaiming
+    }
+}
+
 /// The accounts of a volume: what is free, what can be written now, and what is kept for whom.
 pub(crate) struct Accounts {
     volume: Arc<Volume>,
     /// The most live bytes of a segment with which cleaning still gains something.
     fillable_bytes: u64,
     settings: Mutex<CleanSettings>,
+    /// [`CleanSettings::min_clean_segments`], which each commit reads; `u32::MAX` is `None`.
+    least_clean: AtomicU32,
     ledger: Arc<Ledger>,
     map_stream: MapStream,
     host: Host,
@@ -42,6 +61,7 @@ impl Accounts {
         Self {
             fillable_bytes: fillable_bytes(volume.layout(), reserve_percent),
             settings: Mutex::new(settings),
+            least_clean: AtomicU32::new(least_clean(settings)),
             ledger: Arc::default(),
             map_stream: MapStream::default(),
             host: Host::new(Arc::clone(&volume)),
@@ -80,6 +100,7 @@ impl Accounts {
 
     pub(crate) fn set_clean_settings(&self, settings: CleanSettings) {
         *self.settings.lock() = settings;
+        self.least_clean.store(least_clean(settings), Ordering::Relaxed);
     }
 
     /// Reserves so many bytes for a client.
@@ -94,9 +115,12 @@ impl Accounts {
         })
     }
 
-    /// The clean segments that client data never fills, with the map as dirty as it is now.
-    pub(crate) fn reserve_segments(&self, engine: &Engine) -> u32 {
-        self.checkpoint_reserve(engine) + self.reclaim_reserve()
+    /// The clean segments that are kept, with the map as dirty as it is now.
+    pub(crate) fn kept_segments(&self, engine: &Engine) -> KeptSegments {
+        KeptSegments {
+            for_checkpoint: self.checkpoint_reserve(engine),
+            for_reclaiming: self.reclaim_reserve(),
+        }
     }
 
     /// Whether the segments that are clean, or will be after a checkpoint, are fewer than should be
@@ -144,7 +168,7 @@ impl Accounts {
     /// The number of clean segments at which commits are about to find no room: the reserve, and
     /// the segments that the streams open next.
     pub(crate) fn scarce_segments(&self, engine: &Engine) -> u32 {
-        self.reserve_segments(engine) + 2
+        self.kept_segments(engine).all() + 2
     }
 
     /// Segments that only a checkpoint makes clean.
@@ -207,8 +231,11 @@ impl Accounts {
     pub(crate) fn pace_segments(&self) -> u32 {
         let count = self.volume.usable_layout().segment_count();
         let default = (count / 128).clamp(2, 64);
-        // A setting larger than the volume means all segments.
-        self.clean_settings().min_clean_segments.unwrap_or(default).min(count)
+        match self.least_clean.load(Ordering::Relaxed) {
+            u32::MAX => default.min(count),
+            // A setting larger than the volume means all segments.
+            setting => setting.min(count),
+        }
     }
 
     /// The number of clean segments that idle cleaning makes.
@@ -366,6 +393,11 @@ impl Accounts {
         let kept_bytes = if engine.state().versions().are_several() { map_bytes } else { 0 };
         self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
+}
+
+/// See [`Accounts::least_clean`]. No volume has so many segments that the difference matters.
+fn least_clean(settings: CleanSettings) -> u32 {
+    settings.min_clean_segments.map_or(u32::MAX, |count| count.min(u32::MAX - 1))
 }
 
 /// See [`Accounts::fillable_bytes`]. `reserve_percent` is the share of each segment that stays free

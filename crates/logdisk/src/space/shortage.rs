@@ -5,7 +5,7 @@ use dendro_base::units::MIB;
 use dendro_disk::Error;
 
 use crate::engine::Engine;
-use crate::space::reserve::{Accounts, MAP_SHARE_CLEAN};
+use crate::space::reserve::{Accounts, KeptSegments, MAP_SHARE_CLEAN};
 
 /// What superblocks and the host's own metadata of the image may take.
 const SLACK_BYTES: u64 = MIB;
@@ -67,9 +67,14 @@ impl Shortage {
 impl Accounts {
     /// Returns why a unit does not fit, if so: there is no logical free space for it, or there is
     /// no room to write it before segments have been cleaned.
-    pub(crate) fn shortage(&self, engine: &Engine, need: Need) -> Option<Shortage> {
+    pub(crate) fn shortage(
+        &self,
+        engine: &Engine,
+        need: Need,
+        kept: KeptSegments,
+    ) -> Option<Shortage> {
         if need.reclaims {
-            let room = engine.room_bytes(self.checkpoint_reserve(engine));
+            let room = engine.room_bytes(kept.for_checkpoint);
             let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
             return shortage.or_else(|| self.shortage_on_host(engine, need));
         }
@@ -82,7 +87,7 @@ impl Accounts {
         if need.log_bytes > on_host.saturating_add(need.given_back_bytes) {
             return Some(Shortage::OfSpace(on_host));
         }
-        let room = engine.room_bytes(self.checkpoint_reserve(engine) + self.reclaim_reserve());
+        let room = engine.room_bytes(kept.all());
         let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
         shortage.or_else(|| self.shortage_on_host(engine, need))
     }

@@ -111,7 +111,7 @@ impl Mover {
                 if !self.may_coalesce(engine, len_bytes - moved_bytes, 0) {
                     return Ok(None);
                 }
-                engine.keep_segments(self.accounts.reserve_segments(engine).into());
+                engine.keep_segments(self.accounts.kept_segments(engine).all().into());
                 engine.relocate(chunk, Some(stretch.class), nodes).map(Some)
             })?;
             let Some(moved) = moved else { break };
