@@ -12,7 +12,7 @@ use dendro_disk::{Lid, LogicalDisk, Versions, View};
 use super::paths_in_view::{Paths, Place};
 use super::tree::{Entry, Tree};
 use crate::error::Result;
-use crate::layout::format::FIRST_FILE_LIST;
+use crate::layout::format::{DIR_BASE, FIRST_FILE_LIST};
 use crate::layout::inode::{Inode, InodeState};
 use crate::types::{Credentials, FileKind, FileTime, Ino};
 
@@ -109,7 +109,8 @@ pub fn diff(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Change>> {
                 continue;
             }
             let (before, after) = (trees.0.inode(ino)?, trees.1.inode(ino)?);
-            names.compare_directory(&trees, ino, before.as_ref(), after.as_ref())?;
+            let inodes = (before.as_ref(), after.as_ref());
+            names.compare_directory(disk, (old, new), &trees, ino, inodes)?;
             if let (Some(before), Some(after)) = (before, after) {
                 modified.push((ino, before, after));
             }
@@ -211,23 +212,37 @@ struct Names {
 }
 
 impl Names {
+    /// Compares the entries of `dir` in the two views.
     fn compare_directory(
         &mut self,
+        disk: &dyn Versions,
+        (old, new): (View, View),
         trees: &(Tree<'_>, Tree<'_>),
         dir: Ino,
-        before: Option<&Inode>,
-        after: Option<&Inode>,
+        inodes: (Option<&Inode>, Option<&Inode>),
     ) -> Result<()> {
-        let entries = |tree: &Tree<'_>, inode: Option<&Inode>| -> Result<HashSet<Entry>> {
-            match inode {
-                // A directory that was removed may still exist as an orphan. It is empty.
-                Some(inode) if inode.kind == FileKind::Directory => {
-                    Ok(tree.entries(dir)?.into_iter().collect())
+        // A directory that was removed may still exist as an orphan. It is empty.
+        let is_directory =
+            |inode: Option<&Inode>| inode.is_some_and(|inode| inode.kind == FileKind::Directory);
+        let (mut before, mut after) = (HashSet::new(), HashSet::new());
+        match (is_directory(inodes.0), is_directory(inodes.1)) {
+            // A name is in the same record in both views.
+            (true, true) => {
+                let mut from = Some(DIR_BASE);
+                while let Some(first) = from {
+                    let records = disk.changed_records(old, new, dir.lid(), first, BATCH_LEN)?;
+                    for index in &records {
+                        before.extend(trees.0.entries_at(dir, *index)?);
+                        after.extend(trees.1.entries_at(dir, *index)?);
+                    }
+                    let is_last = records.len() < BATCH_LEN;
+                    from = records.last().filter(|_| !is_last).and_then(|at| at.checked_add(1));
                 }
-                _ => Ok(HashSet::new()),
             }
-        };
-        let (before, after) = (entries(&trees.0, before)?, entries(&trees.1, after)?);
+            (true, false) => before.extend(trees.0.entries(dir)?),
+            (false, true) => after.extend(trees.1.entries(dir)?),
+            (false, false) => {}
+        }
         for Entry { name, ino, kind } in before.difference(&after).cloned() {
             self.removed.entry((ino, kind)).or_default().push((dir, name));
         }

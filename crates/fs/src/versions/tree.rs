@@ -129,6 +129,13 @@ impl<'d> Tree<'d> {
         record.map(|record| Inode::decode(ino, &record)).transpose()
     }
 
+    /// The entries in one record of a directory.
+    pub(super) fn entries_at(&self, dir: Ino, index: u64) -> Result<Vec<Entry>> {
+        let record = self.disk.record(self.view, dir.lid(), index)?;
+        record
+            .map_or_else(|| Ok(Vec::new()), |record| dirent::entries(&record).map(owned).collect())
+    }
+
     /// All entries of a directory; none if it does not exist, or is not a directory.
     pub(super) fn entries(&self, dir: Ino) -> Result<Vec<Entry>> {
         self.check(dir, Access::READ | Access::EXECUTE)?;
@@ -138,8 +145,7 @@ impl<'d> Tree<'d> {
             let batch = self.disk.records(self.view, dir.lid(), from, BATCH_LEN)?;
             for (_, record) in &batch {
                 for entry in dirent::entries(record) {
-                    let dirent::Entry { ino, kind, name, .. } = entry?;
-                    entries.push(Entry { name: name.to_vec(), ino, kind });
+                    entries.push(owned(entry)?);
                 }
             }
             match batch.last().and_then(|(last, _)| last.checked_add(1)) {
@@ -148,6 +154,10 @@ impl<'d> Tree<'d> {
             }
         }
     }
+}
+
+fn owned(entry: Result<dirent::Entry<'_>>) -> Result<Entry> {
+    entry.map(|dirent::Entry { ino, kind, name, .. }| Entry { name: name.to_vec(), ino, kind })
 }
 
 /// Refuses to go deeper than any sound tree is. A damaged one may have a loop.
