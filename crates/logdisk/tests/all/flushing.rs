@@ -7,8 +7,10 @@ use std::time::Duration;
 use dendro_base::{Clock, Rng, SystemClock};
 use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_device::{Device, MemoryDevice, Result};
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+use crate::common::new_list;
 
 const DEVICE_BYTES: u64 = 64 << 20;
 const SEGMENT_BYTES: u64 = 1 << 20;
@@ -59,14 +61,6 @@ fn new_disk(device: Arc<dyn Device>) -> LogDisk {
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
     format(&device, &options, &clock).expect("the device is large enough");
     open(device)
-}
-
-fn new_list(disk: &LogDisk) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    list
 }
 
 /// Puts a number into a list, as its only record.

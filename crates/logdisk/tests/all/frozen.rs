@@ -6,19 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use dendro_base::{Clock, ManualClock, Rng};
+use dendro_base::Rng;
 use dendro_check::{Options, verify};
 use dendro_device::{Device, MemoryDevice, OverlayDevice};
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{FormatOptions, FrozenVolume, LogDisk, OpenOptions, format};
 
+use crate::common::clock;
+
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = 512 << 10;
 const PAGES_OF_A_LIST: u64 = 400;
-
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(ManualClock::default())
-}
 
 fn open(device: &Arc<dyn Device>) -> LogDisk {
     let options = OpenOptions { checkpoint_log_bytes: 4 * MIB, ..OpenOptions::default() };

@@ -8,11 +8,11 @@ use dendro_base::sync::Mutex;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{BLOCK_SIZE, Device, Error as DeviceError, HostRoom, Result};
-use dendro_disk::{
-    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View,
-};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Op, PAGE_SIZE, Versions, View};
 use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+use crate::common::new_list;
 
 const DEVICE_BYTES: u64 = 64 << 20;
 const SEGMENT_BYTES: u64 = 1 << 20;
@@ -105,14 +105,6 @@ fn new_disk(device: &Arc<dyn Device>, clock: &Arc<ManualClock>) -> LogDisk {
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
     format(device, &options, &(Arc::clone(clock) as Arc<dyn Clock>)).expect("it is large enough");
     open(Arc::clone(device), clock)
-}
-
-fn new_list(disk: &LogDisk) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    list
 }
 
 fn put(disk: &LogDisk, list: Lid, number: u64) -> std::result::Result<CommitSeq, Error> {

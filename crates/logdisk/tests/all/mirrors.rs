@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Rng, Timestamp};
+use dendro_base::{Rng, Timestamp};
 use dendro_check::{
     Extent, Finding, FindingKind, Options, RebuildOptions, Report, Volume, rebuild, verify,
 };
@@ -19,13 +19,11 @@ use dendro_format::{Addr, Record, SegmentNo, Superblock};
 use dendro_logdisk::external::{QuestionError, Released, SegmentStatus, SummaryCursor};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Part, Scrub, format};
 
+use crate::common::{clock, new_list};
+
 const SEGMENT_BYTES: u64 = 128 << 10;
 const DEVICE_BYTES: u64 = 64 * SEGMENT_BYTES;
 const SECTOR_BYTES: usize = 512;
-
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(ManualClock::default())
-}
 
 fn make(device: &Arc<dyn Device>) {
     let options = FormatOptions {
@@ -54,14 +52,6 @@ fn put(disk: &LogDisk, list: Lid, rng: &mut Rng) {
     let byte = 1 + rng.below(250) as u8;
     aru.write_pages(list, 3 * rng.below(600), vec![byte; PAGE_SIZE]);
     disk.commit(aru).expect("there is room");
-}
-
-fn new_list(disk: &LogDisk) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    list
 }
 
 /// A volume with a map of several levels and nodes of several checkpoints, with a snapshot.

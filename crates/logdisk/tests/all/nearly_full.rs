@@ -7,9 +7,11 @@ use std::time::Duration;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, Error as Fault, MemoryDevice, Result};
 use dendro_disk::model::ModelState;
-use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_disk::{Aru, Error, Lid, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
+
+use crate::common::new_list;
 
 const SEGMENT_BYTES: u64 = 256 << 10;
 const SEGMENT_COUNT: u64 = 128;
@@ -69,14 +71,6 @@ fn formatted(device: &Arc<dyn Device>) -> LogDisk {
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
     format(device, &options, &clock).expect("the device is large enough");
     open(device)
-}
-
-fn new_list(disk: &LogDisk) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    list
 }
 
 /// Calls `step` repeatedly until `is_done`.

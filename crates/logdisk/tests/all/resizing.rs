@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Rng, Uuid};
+use dendro_base::{Rng, Uuid};
 use dendro_check::{Options, find_superblocks, verify};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
@@ -10,6 +10,8 @@ use dendro_disk::{Aru, CommitSeq, Error, ListHints, LogicalDisk, PAGE_SIZE, Vers
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::common::numbered::{LIST, count, mark, put};
+
+use crate::common::clock;
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 const BEFORE_BYTES: u64 = 24 * SEGMENT_BYTES;
@@ -24,10 +26,6 @@ fn format_options(metadata_copies: u8, has_backups: bool) -> FormatOptions {
         metadata_copies,
         ..FormatOptions::default()
     }
-}
-
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(ManualClock::default())
 }
 
 fn open(device: &Arc<SimDevice>) -> LogDisk {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use dendro_base::{Clock, ManualClock, Rng};
+use dendro_base::Rng;
 use dendro_check::Volume;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
@@ -12,12 +12,10 @@ use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versio
 use dendro_format::{Entries, Head, Key, PageRef, Space, Value};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Part, Scrub, format};
 
+use crate::common::clock;
+
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = 512 << 10;
-
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(ManualClock::default())
-}
 
 fn make(device: &Arc<dyn Device>) {
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };

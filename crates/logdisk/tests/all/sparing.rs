@@ -5,20 +5,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Rng};
+use dendro_base::Rng;
 use dendro_check::verify;
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, OverlayDevice};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
+use crate::common::clock;
+
 const DEVICE_BYTES: u64 = 8 << 20;
 const SEGMENT_BYTES: u64 = 128 << 10;
 const PAGES: u64 = 200;
-
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(ManualClock::default())
-}
 
 fn open(device: &Arc<SimDevice>) -> Result<LogDisk, Error> {
     let device = Arc::clone(device) as Arc<dyn Device>;

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use dendro_base::{Clock, ManualClock};
 use dendro_device::{Device, MemoryDevice, Result};
-use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
+use dendro_disk::{Aru, Lid, LogicalDisk, View};
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
+
+use crate::common::new_list;
 
 const CACHE_BYTES: u64 = 256 << 10;
 const CHUNK_PAGES: u64 = 32;
@@ -64,14 +66,6 @@ impl Busy {
         *self.others.lock().expect("no thread panics") = None;
         self.read_count.load(Ordering::Relaxed) - before
     }
-}
-
-fn new_list(disk: &LogDisk) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    list
 }
 
 /// Returns a disk with a list that has a page in each of `count` chunks and a record beside each.

@@ -1,4 +1,4 @@
-//! Lists that are deleted, for the tests of what becomes of them.
+//! Volumes and lists for the tests, and lists that are deleted.
 
 pub(crate) mod numbered;
 
@@ -9,19 +9,31 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
+/// A clock that stands still.
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    Arc::new(ManualClock::default())
+}
+
+/// Creates a list in the main branch.
+pub(crate) fn new_list(disk: &LogDisk) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    list
+}
+
 /// Opens the volume on `device`, with a small cache.
 pub(crate) fn open(device: &Arc<dyn Device>) -> LogDisk {
     let options = OpenOptions { cache_size_bytes: 1 << 20, ..OpenOptions::default() };
-    LogDisk::open(Arc::clone(device), options, Arc::new(ManualClock::default()))
-        .expect("it was formatted")
+    LogDisk::open(Arc::clone(device), options, clock()).expect("it was formatted")
 }
 
 /// A new volume, and the device that it lies on.
 pub(crate) fn formatted(len_bytes: u64) -> (Arc<dyn Device>, LogDisk) {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(len_bytes));
     let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-    format(&device, &options, &clock).expect("the device is large enough");
+    format(&device, &options, &clock()).expect("the device is large enough");
     let disk = open(&device);
     (device, disk)
 }
