@@ -3,22 +3,25 @@
 //! - [`units`]: sizes that the whole system agrees on, and alignment arithmetic.
 //! - [`clock`]: time as a value that is passed in, so that a simulation controls it.
 //! - [`rng`]: seeded random numbers; nothing in the engine asks the operating system for one.
+//! - [`random_bytes()`]: random bytes of the operating system, for those who make volumes.
 //! - [`priority`]: the CPU priority of threads that work in the background.
 //! - [`sync`]: the locks. They are imported from here, so that a model checker can take their
 //!   place.
 //! - [`uuid`]: the identity of a volume, and of a version.
 //!
-//! There is no I/O here and no knowledge of any other layer.
+//! There is no other I/O here and no knowledge of any other layer.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod priority;
+mod random;
 pub mod rng;
 pub mod sync;
 pub mod units;
 pub mod uuid;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use random::random_bytes;
 pub use rng::Rng;
 pub use uuid::{Origin, Uuid};

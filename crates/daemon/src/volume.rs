@@ -12,7 +12,6 @@ pub mod memory;
 mod opened;
 pub mod signature;
 
-use std::io::Read;
 use std::time::Duration;
 
 use crate::failure::Failure;
@@ -29,10 +28,5 @@ pub const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
 
 /// Random bytes that nobody can guess.
 pub fn random_bytes() -> Result<[u8; 16], Failure> {
-    const SOURCE: &str = "/dev/urandom";
-    let mut bytes = [0; 16];
-    std::fs::File::open(SOURCE)
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .map_err(|error| Failure::new(format_args!("{SOURCE}: {error}")))?;
-    Ok(bytes)
+    dendro_base::random_bytes().map_err(Failure::new)
 }

@@ -1,7 +1,7 @@
 //! How a device is divided into segments, and addresses in it.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use dendro_base::units::{GRAIN_SIZE, MIB, PAGE_SIZE};
 
@@ -207,6 +207,35 @@ impl Layout {
     }
 }
 
+/// Binary logarithm of the bytes in a segment: 4 MiB.
+const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
+
+/// With fewer segments, those that are kept clean or are being filled take so much of the volume
+/// that cleaning writes more. At 1 GiB, with 80 % of it live and random writes, cleaning writes 4.5
+/// times as much as users with 256 segments, 3.5 with 1024 and 3.4 with 2048; at 4 GiB 3.2 with
+/// 4096.
+const GOOD_SEGMENT_COUNT: u64 = 4096;
+
+/// In smaller segments headers cost more than more segments gain.
+const GOOD_SEGMENT_SIZE_LOG2: u8 = 19;
+
+/// Fewer segments leave too little choice of which to write and which to keep.
+const LEAST_GOOD_SEGMENT_COUNT: u64 = 64;
+
+/// The segment size of a new volume, in bytes: 4 MiB. On a small device the size is so small that
+/// there are at least 4,096 segments, if it then is a good size (512 KiB at least); on a very small
+/// one, so that there are 64.
+#[must_use]
+pub fn good_segment_size_bytes(device_len_bytes: u64) -> u64 {
+    let largest = |mut sizes: RangeInclusive<u8>, count| {
+        sizes.rfind(|log2| device_len_bytes >> log2 >= count)
+    };
+    let good = largest(GOOD_SEGMENT_SIZE_LOG2..=DEFAULT_SEGMENT_SIZE_LOG2, GOOD_SEGMENT_COUNT);
+    let small =
+        || largest(MIN_SEGMENT_SIZE_LOG2..=GOOD_SEGMENT_SIZE_LOG2, LEAST_GOOD_SEGMENT_COUNT);
+    1 << good.or_else(small).unwrap_or(MIN_SEGMENT_SIZE_LOG2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +280,17 @@ mod tests {
         assert!(!layout.holds(Addr(u64::MAX), 64));
         assert!(Layout::new(16, 64).is_err());
         assert!(Layout::new(17, 15).is_err());
+    }
+
+    #[test]
+    fn segments_are_smaller_on_small_devices() {
+        assert_eq!(good_segment_size_bytes(1 << 40), 4 << 20);
+        assert_eq!(good_segment_size_bytes(16 << 30), 4 << 20);
+        assert_eq!(good_segment_size_bytes(15 << 30), 2 << 20);
+        assert_eq!(good_segment_size_bytes(4 << 30), 1 << 20);
+        assert_eq!(good_segment_size_bytes(1 << 30), 512 << 10);
+        assert_eq!(good_segment_size_bytes(32 << 20), 512 << 10);
+        assert_eq!(good_segment_size_bytes(31 << 20), 256 << 10);
+        assert_eq!(good_segment_size_bytes(1 << 20), 128 << 10);
     }
 }

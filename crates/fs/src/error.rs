@@ -59,6 +59,9 @@ pub enum FsError {
     /// An attribute's value is longer than 64 KiB.
     #[error("the attribute's value is too long")]
     AttributeTooBig,
+    /// The volume holds lists of a program, and no files.
+    #[error("the volume holds lists of a program, not files")]
+    NoFiles,
     /// This file system does not support that, or not for this kind of file.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
@@ -148,7 +151,7 @@ impl FsError {
             Self::NoAttribute => errno::ENODATA,
             Self::AttributeName => errno::ERANGE,
             Self::AttributeTooBig => errno::E2BIG,
-            Self::NotSupported(_) => errno::EOPNOTSUPP,
+            Self::NotSupported(_) | Self::NoFiles => errno::EOPNOTSUPP,
             Self::Interrupted => errno::EINTR,
             Self::NoData => errno::ENXIO,
             Self::Corrupted(_) | Self::NotDurable(_) | Self::Temporary(_) => errno::EIO,

@@ -6,6 +6,7 @@
 //! - [`FsError`]: the errors, with Linux's numbers.
 //! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged. [`KeptScrub`]: the
 //!   scrub, recorded so that it continues after a restart.
+//! - [`describe_lists`]: describes a disk that holds lists of a program, and no files.
 //! - [`check`], [`verify`]: check that a disk holds a sound file system.
 //! - [`repair`]: mends what a check has found.
 //! - [`Hider`]: hides names and contents in copies of a volume that are given away.
@@ -88,6 +89,7 @@ pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
 pub use hide::{Hider, end_of_data};
 pub use layout::format;
+pub use mount::describe_lists;
 pub use paths::paths_of;
 pub use repair::{RepairOptions, Repaired, can_repair, repair};
 pub use scrub::{KeptScrub, ScrubPass, ScrubState, keep_scrub, kept_scrub};

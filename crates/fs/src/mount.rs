@@ -5,7 +5,7 @@ use dendro_base::sync::Arc;
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, View};
 
 use crate::error::{FsError, Result};
-use crate::layout::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
+use crate::layout::format::{HEAD_INDEX, LISTS, ORPHAN_LIST, VOLUME_LIST};
 use crate::layout::inode::Inode;
 use crate::layout::volume;
 use crate::state::FsState;
@@ -18,28 +18,56 @@ pub(crate) fn create_on(
     options: &FormatOptions,
     clock: &dyn Clock,
 ) -> Result<()> {
-    if options.label.len() > MAX_NAME_LEN_BYTES {
+    let lists = [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST];
+    let mut aru = new_lists(disk, &options.label, lists)?;
+    let now = FileTime::from(clock.now());
+    let mut root = Inode::new(FileKind::Directory, options.mode, now);
+    (root.uid, root.gid, root.nlink) = (options.uid, options.gid, 2);
+    root.parent = Ino::ROOT.0;
+    aru.put_record(Ino::ROOT.lid(), HEAD_INDEX, root.encode());
+    let description = volume::encode(&options.label, options.hash_key, now, 0);
+    aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
+    disk.commit(aru)?;
+    Ok(disk.flush(CommitSeq::LATEST)?)
+}
+
+/// Describes an empty disk as one that holds lists of a program, and no files. What the program
+/// finds first is `root`, which is made with it, and must be [`Lid::FIRST`].
+///
+/// Commands that work on files refuse such a volume, and a check finds nothing wrong with it but
+/// what is wrong with its lists. Nothing is flushed.
+///
+/// # Errors
+/// [`Exists`](FsError::Exists) if the disk has lists;
+/// [`NameTooLong`](FsError::NameTooLong) for the label; errors of the disk.
+pub fn describe_lists(disk: &dyn LogicalDisk, label: &str, clock: &dyn Clock) -> Result<()> {
+    let mut aru = new_lists(disk, label, [Lid::FIRST, VOLUME_LIST])?;
+    let description = volume::encode(label, [0; 16], clock.now().into(), LISTS);
+    aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
+    disk.commit(aru)?;
+    Ok(())
+}
+
+/// A unit that makes the first lists of an empty disk, whose label is checked.
+fn new_lists<'a, const N: usize>(
+    disk: &dyn LogicalDisk,
+    label: &str,
+    lists: [Lid; N],
+) -> Result<Aru<'a>> {
+    if label.len() > MAX_NAME_LEN_BYTES {
         return Err(FsError::NameTooLong);
     }
     if !disk.lists(View::HEAD, Lid(0), 1)?.is_empty() {
         return Err(FsError::Exists);
     }
-    let now = FileTime::from(clock.now());
-    let mut root = Inode::new(FileKind::Directory, options.mode, now);
-    (root.uid, root.gid, root.nlink) = (options.uid, options.gid, 2);
-    root.parent = Ino::ROOT.0;
     let mut aru = Aru::new(View::HEAD);
-    for list in [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST] {
+    for list in lists {
         if disk.allocate_list()? != list {
             return Err(FsError::Exists);
         }
         aru.create_list(list, ListHints::default());
     }
-    aru.put_record(Ino::ROOT.lid(), HEAD_INDEX, root.encode());
-    let description = volume::encode(&options.label, options.hash_key, now);
-    aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
-    disk.commit(aru)?;
-    Ok(disk.flush(CommitSeq::LATEST)?)
+    Ok(aru)
 }
 
 /// See [`crate::FileSystem::mount`]. Of names' hashes only those bits count that `hash_mask` has.

@@ -285,7 +285,7 @@ fn make_volume(
         };
         let description = match versions.iter().find_map(of) {
             Some(record) => record.to_vec(),
-            None => volume::encode("", options.hash_key, options.now),
+            None => volume::encode("", options.hash_key, options.now, 0),
         };
         aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
     }

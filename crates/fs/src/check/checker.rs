@@ -80,6 +80,11 @@ impl<'c> Checker<'c> {
         self.counts.version_count += 1;
         let hasher = match Volume::read(self.disk, view, false) {
             Ok(volume) => volume.hasher().with_mask(self.options.hash_mask),
+            Err(FsError::NoFiles) => {
+                self.forget();
+                self.book.close(view);
+                return Ok(());
+            }
             Err(error @ (FsError::Corrupted(_) | FsError::Disk(_))) => {
                 return self.give_up(view, &error);
             }

@@ -72,6 +72,9 @@ pub const HIDDEN_NAMES: u32 = 1 << 0;
 /// Incompatible feature: files may have ranges that read as zeros while they are being freed
 /// ([`STATE_PUNCHING`]). It is set when there is the first one.
 pub const PUNCHED_RANGES: u32 = 1 << 0;
+/// Incompatible feature: the disk holds lists of a program, and no files. There is nothing but this
+/// description that the file system knows.
+pub const LISTS: u32 = 1 << 1;
 /// In an entry with a hidden name: the name did not hash to the record that holds it.
 pub const MISPLACED: u8 = 1;
 

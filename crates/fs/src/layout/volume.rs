@@ -4,8 +4,8 @@ use dendro_disk::{Aru, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use super::format::{
-    HEAD_INDEX, HIDDEN_NAMES, PUNCHED_RANGES, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes,
-    split_head,
+    HEAD_INDEX, HIDDEN_NAMES, LISTS, PUNCHED_RANGES, VOLUME_LIST, VOLUME_MAGIC, VolumeV1,
+    split_bytes, split_head,
 };
 use super::names::NameHasher;
 use crate::error::{FsError, Result};
@@ -27,6 +27,9 @@ impl Volume {
         let (head, _) = split_head::<VolumeV1>(&record, "the volume's description")?;
         if head.magic != VOLUME_MAGIC || head.version.get() != 1 {
             return Err(FsError::Corrupted("not a file system that is known here".into()));
+        }
+        if head.incompatible.get() & LISTS != 0 {
+            return Err(FsError::NoFiles);
         }
         let read_only = head.read_only_compatible.get();
         let is_hidden = read_only & HIDDEN_NAMES != 0;
@@ -81,15 +84,15 @@ pub(crate) fn set_punched_ranges(
     Ok(())
 }
 
-/// The record of a new volume's description.
-pub(crate) fn encode(label: &str, hash_key: [u8; 16], created: FileTime) -> Vec<u8> {
+/// The record of a new volume's description, with incompatible `features`.
+pub(crate) fn encode(label: &str, hash_key: [u8; 16], created: FileTime, features: u32) -> Vec<u8> {
     let head = VolumeV1 {
         magic: VOLUME_MAGIC,
         version: 1.into(),
         header_len: (size_of::<VolumeV1>() as u16).into(),
         compatible: 0.into(),
         read_only_compatible: 0.into(),
-        incompatible: 0.into(),
+        incompatible: features.into(),
         hash_key,
         created_secs: created.secs.into(),
         created_nanos: created.nanos.into(),

@@ -6,7 +6,7 @@ use crate::workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -30,6 +30,18 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("dendro-control", &["dendro-base", "dendro-policy"]),
     // What front ends do with versions, on any disk that has them.
     ("dendro-versions", &["dendro-base", "dendro-control", "dendro-disk", "dendro-fs"]),
+    // The library for programs.
+    (
+        "dendrofs",
+        &[
+            "dendro-base",
+            "dendro-device",
+            "dendro-disk",
+            "dendro-format",
+            "dendro-fs",
+            "dendro-logdisk",
+        ],
+    ),
     // Joins the concrete types of all layers but the verifier's.
     (
         "dendro-daemon",

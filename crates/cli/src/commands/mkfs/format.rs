@@ -1,6 +1,5 @@
 //! Makes a file system on a device.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,26 +9,11 @@ use dendro_daemon::volume::{clock, describe, random_bytes};
 use dendro_daemon::{Failure, text};
 use dendro_device::{Device, FileDevice};
 use dendro_disk::LogicalDisk;
-use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::layout::{MIN_SEGMENT_COUNT, good_segment_size_bytes};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions};
 use dendro_logdisk::FormatOptions;
 
 use crate::offline::as_mounted;
-
-/// Binary logarithm of the bytes in a segment: 4 MiB.
-const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
-
-/// With fewer segments, those that are kept clean or are being filled take so much of the volume
-/// that cleaning writes more. At 1 GiB, with 80 % of it live and random writes, cleaning writes 4.5
-/// times as much as users with 256 segments, 3.5 with 1024 and 3.4 with 2048; at 4 GiB 3.2 with
-/// 4096.
-const GOOD_SEGMENT_COUNT: u64 = 4096;
-
-/// In smaller segments headers cost more than more segments gain.
-const GOOD_SEGMENT_SIZE_LOG2: u8 = 19;
-
-/// Fewer segments leave too little choice of which to write and which to keep.
-const LEAST_GOOD_SEGMENT_COUNT: u64 = 64;
 
 /// The parameters of a new volume.
 pub(crate) struct NewVolume {
@@ -52,7 +36,7 @@ pub(crate) fn format(
     let options = FormatOptions {
         segment_size_bytes: new
             .segment_size_bytes
-            .unwrap_or_else(|| default_segment_size_bytes(device.len_bytes())),
+            .unwrap_or_else(|| good_segment_size_bytes(device.len_bytes())),
         label: new.label.clone(),
         uuid: match new.uuid {
             Some(uuid) => uuid,
@@ -88,7 +72,7 @@ pub(crate) fn check_segments(
     segment_size_bytes: Option<u64>,
 ) -> Result<(), Failure> {
     let segment_size_bytes =
-        segment_size_bytes.unwrap_or_else(|| default_segment_size_bytes(device_len_bytes));
+        segment_size_bytes.unwrap_or_else(|| good_segment_size_bytes(device_len_bytes));
     let fail = |why: String| Err(Failure::new(format_args!("{}: {why}", source.display())));
     let least = segment_size_bytes * u64::from(MIN_SEGMENT_COUNT);
     if device_len_bytes < least {
@@ -108,34 +92,4 @@ pub(crate) fn check_segments(
         ));
     }
     Ok(())
-}
-
-/// 4 MiB. On a small device the size is so small that there are at least [`GOOD_SEGMENT_COUNT`]
-/// segments, if it then is a good size; on a very small one, so that there are
-/// [`LEAST_GOOD_SEGMENT_COUNT`].
-fn default_segment_size_bytes(device_len_bytes: u64) -> u64 {
-    let largest = |mut sizes: RangeInclusive<u8>, count| {
-        sizes.rfind(|log2| device_len_bytes >> log2 >= count)
-    };
-    let good = largest(GOOD_SEGMENT_SIZE_LOG2..=DEFAULT_SEGMENT_SIZE_LOG2, GOOD_SEGMENT_COUNT);
-    let small =
-        || largest(MIN_SEGMENT_SIZE_LOG2..=GOOD_SEGMENT_SIZE_LOG2, LEAST_GOOD_SEGMENT_COUNT);
-    1 << good.or_else(small).unwrap_or(MIN_SEGMENT_SIZE_LOG2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn segments_are_smaller_on_small_devices() {
-        assert_eq!(default_segment_size_bytes(1 << 40), 4 << 20);
-        assert_eq!(default_segment_size_bytes(16 << 30), 4 << 20);
-        assert_eq!(default_segment_size_bytes(15 << 30), 2 << 20);
-        assert_eq!(default_segment_size_bytes(4 << 30), 1 << 20);
-        assert_eq!(default_segment_size_bytes(1 << 30), 512 << 10);
-        assert_eq!(default_segment_size_bytes(32 << 20), 512 << 10);
-        assert_eq!(default_segment_size_bytes(31 << 20), 256 << 10);
-        assert_eq!(default_segment_size_bytes(1 << 20), 128 << 10);
-    }
 }

@@ -1,0 +1,73 @@
+//! Errors.
+
+use std::io;
+
+use dendro_fs::FsError;
+
+/// The result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The image or the device cannot be opened, read or written.
+    #[error(transparent)]
+    Device(#[from] dendro_device::Error),
+    /// The logical disk refuses something, or has failed.
+    #[error(transparent)]
+    Disk(#[from] dendro_disk::Error),
+    /// An operation on files fails.
+    #[error(transparent)]
+    Files(#[from] FsError),
+    /// There is no version of that name.
+    #[error("there is no version \"{0}\"")]
+    NoSuchVersion(String),
+    /// A path leads through too many symbolic links.
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// The volume has a [`Runner`](crate::Runner), or had one.
+    #[error("the volume has a runner, or had one")]
+    HasRunner,
+    /// A size that no volume can have.
+    #[error("{len_bytes} bytes are too few or too many for a volume")]
+    BadSize {
+        /// The size.
+        len_bytes: u64,
+    },
+    /// The system refuses a thread, or random bytes.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl Error {
+    /// The number that Linux has for the error.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        let of_io = |error: &io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        match self {
+            Self::Device(dendro_device::Error::InUse { .. }) | Self::HasRunner => libc::EBUSY,
+            Self::Device(dendro_device::Error::ReadOnly) => libc::EROFS,
+            Self::Device(
+                dendro_device::Error::Open { source, .. } | dendro_device::Error::Io { source, .. },
+            ) => of_io(source),
+            Self::Device(_) | Self::BadSize { .. } => libc::EINVAL,
+            Self::Disk(error) => FsError::from(error.clone()).errno(),
+            Self::Files(error) => error.errno(),
+            Self::Loop => libc::ELOOP,
+            Self::NoSuchVersion(_) => libc::ENOENT,
+            Self::System(error) => of_io(error),
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    /// The error of that number. If there is a message that the number does not tell, it is kept.
+    fn from(error: Error) -> Self {
+        let kind = Self::from_raw_os_error(error.errno()).kind();
+        match error {
+            Error::System(error) => error,
+            error => Self::new(kind, error),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How volumes are made and opened.
+
+use dendro_base::units::MIB;
+
+/// What a new volume holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Files,
+    Lists,
+}
+
+/// How to make a volume.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    pub(crate) contents: Contents,
+    pub(crate) label: String,
+    pub(crate) segment_size_bytes: Option<u64>,
+    pub(crate) metadata_copies: u8,
+    pub(crate) open: OpenOptions,
+}
+
+impl CreateOptions {
+    /// A volume of files. The root directory belongs to the user of this process.
+    #[must_use]
+    pub fn files() -> Self {
+        Self::of(Contents::Files)
+    }
+
+    /// A volume of lists.
+    #[must_use]
+    pub fn lists() -> Self {
+        Self::of(Contents::Lists)
+    }
+
+    fn of(contents: Contents) -> Self {
+        Self {
+            contents,
+            label: String::new(),
+            segment_size_bytes: None,
+            metadata_copies: 1,
+            open: OpenOptions::default(),
+        }
+    }
+
+    /// The volume's name for people, up to 64 bytes.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Bytes in a segment: a power of two from 128 KiB to 64 MiB. Otherwise it follows the size of
+    /// the volume.
+    #[must_use]
+    pub const fn segment_size_bytes(mut self, len_bytes: u64) -> Self {
+        self.segment_size_bytes = Some(len_bytes);
+        self
+    }
+
+    /// How often the map is kept, 1 or 2: the second copy lies far from the first.
+    #[must_use]
+    pub const fn metadata_copies(mut self, count: u8) -> Self {
+        self.metadata_copies = count;
+        self
+    }
+
+    /// How the volume is opened once it is made.
+    #[must_use]
+    pub fn open_with(mut self, options: OpenOptions) -> Self {
+        self.open = options;
+        self
+    }
+}
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    pub(crate) read_only: bool,
+    pub(crate) cache_size_bytes: u64,
+    pub(crate) discard: bool,
+}
+
+impl Default for OpenOptions {
+    /// For reading and writing, with a cache of 64 MiB, and discarding what is free.
+    fn default() -> Self {
+        Self { read_only: false, cache_size_bytes: 64 * MIB, discard: true }
+    }
+}
+
+impl OpenOptions {
+    /// The default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing is written. What lies behind the last checkpoint is read into memory.
+    #[must_use]
+    pub const fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// The memory for the map, in bytes.
+    #[must_use]
+    pub const fn cache_size_bytes(mut self, len_bytes: u64) -> Self {
+        self.cache_size_bytes = len_bytes;
+        self
+    }
+
+    /// Whether segments that become free are given back, so that an image shrinks.
+    #[must_use]
+    pub const fn discard(mut self, discard: bool) -> Self {
+        self.discard = discard;
+        self
+    }
+}

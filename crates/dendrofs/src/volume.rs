@@ -1,0 +1,288 @@
+//! An open volume, and its versions.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use dendro_base::{Clock, SystemClock, Uuid, random_bytes};
+use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
+use dendro_disk::{CommitSeq, Lid, LogicalDisk, VersionTable, Versions, View};
+use dendro_format::layout::{MIN_SEGMENT_COUNT, good_segment_size_bytes};
+use dendro_fs::FileSystem;
+use dendro_logdisk::LogDisk;
+
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::open_disk::OpenDisk;
+use crate::options::{Contents, CreateOptions, OpenOptions};
+
+/// The share of the cache that reading ahead may take besides.
+const READ_AHEAD_SHARE: u64 = 8;
+
+/// An open volume. Copies of this value are the same volume; any number of threads may use it.
+///
+/// When the last copy is dropped, the volume is closed, and an error of that is logged only.
+/// [`Self::close`] returns it.
+#[derive(Clone)]
+pub struct Volume {
+    inner: Arc<OpenDisk>,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("uuid", &self.uuid()).finish_non_exhaustive()
+    }
+}
+
+/// Making, opening and closing.
+impl Volume {
+    /// The list that each volume of lists has from the beginning.
+    pub const ROOT: Lid = Lid::FIRST;
+
+    /// Makes a volume in a new image file of `len_bytes`, and opens it.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is a file of that path, or if it cannot be made;
+    /// [`Error::BadSize`].
+    pub fn create(path: impl AsRef<Path>, len_bytes: u64, options: &CreateOptions) -> Result<Self> {
+        check_size(len_bytes, options)?;
+        let path = path.as_ref();
+        let device = FileDevice::create(path, len_bytes)?;
+        Self::create_on(reading_ahead(device, &options.open), options).inspect_err(|_| {
+            // The file is new and useless; the error that matters is the other.
+            let _ = std::fs::remove_file(path);
+        })
+    }
+
+    /// Makes a volume in memory, for tests, and opens it.
+    ///
+    /// # Errors
+    /// [`Error::BadSize`].
+    pub fn in_memory(len_bytes: u64, options: &CreateOptions) -> Result<Self> {
+        check_size(len_bytes, options)?;
+        Self::create_on(Arc::new(MemoryDevice::new(len_bytes)), options)
+    }
+
+    fn create_on(device: Arc<dyn Device>, options: &CreateOptions) -> Result<Self> {
+        let hash_key = random_bytes()?;
+        let format = dendro_logdisk::FormatOptions {
+            segment_size_bytes: segment_size_bytes(device.len_bytes(), options),
+            label: options.label.clone(),
+            uuid: Uuid::from_random(random_bytes()?),
+            hash_key,
+            has_backups: true,
+            metadata_copies: options.metadata_copies,
+            ..dendro_logdisk::FormatOptions::default()
+        };
+        // The volume becomes valid when all of it is written.
+        let disk = dendro_logdisk::create(&device, &format, disk_options(&options.open), &clock())?;
+        match options.contents {
+            Contents::Files => {
+                let format = dendro_fs::FormatOptions {
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                    mode: 0o755,
+                    label: options.label.clone(),
+                    hash_key,
+                };
+                FileSystem::create_on(&disk, &format, &SystemClock)?;
+            }
+            Contents::Lists => {
+                dendro_fs::describe_lists(&disk, &options.label, &SystemClock)?;
+            }
+        }
+        disk.checkpoint()?;
+        Ok(Self::of(disk))
+    }
+
+    /// Opens the volume in an image file or on a block device. What a crash left unfinished is
+    /// finished, unless it is opened for reading.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if it cannot be opened, or if another process has it open;
+    /// [`Error::Disk`] if there is no volume, or if it is damaged.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let device = dendro_device::OpenOptions::new().read_only(options.read_only).open(path)?;
+        let device = reading_ahead(device, options);
+        Ok(Self::of(LogDisk::open(device, disk_options(options), clock())?))
+    }
+
+    fn of(disk: LogDisk) -> Self {
+        Self { inner: Arc::new(OpenDisk::new(disk)) }
+    }
+
+    /// Makes everything durable and closes the volume, also for other copies of this value, whose
+    /// changes fail from then on. The next [`Self::open`] has nothing to recover.
+    ///
+    /// # Errors
+    /// [`Error::Disk`]; what was flushed before is safe.
+    pub fn close(self) -> Result<()> {
+        Ok(self.inner.disk().shut_down()?)
+    }
+
+    /// Makes everything durable that was done before.
+    ///
+    /// # Errors
+    /// [`Error::Disk`]: the volume takes no more changes then.
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.inner.disk().flush(CommitSeq::LATEST)?)
+    }
+
+    /// Does one step of the work that a [`Runner`](crate::Runner) does in the background. Returns
+    /// whether there was any. A program without a runner calls it now and then, best when it has
+    /// nothing else to do. Otherwise changes do that work when they find no room.
+    ///
+    /// # Errors
+    /// [`Error::Disk`].
+    pub fn step(&self) -> Result<bool> {
+        let wrote = self.inner.disk().write_step(std::time::Duration::ZERO)?;
+        Ok(self.inner.disk().background_step()? || wrote)
+    }
+
+    /// Its identity, which no other volume has.
+    #[must_use]
+    pub fn uuid(&self) -> String {
+        self.inner.disk().superblock().uuid.to_string()
+    }
+
+    /// Why it takes no changes; `None` if it does.
+    #[must_use]
+    pub fn read_only_reason(&self) -> Option<String> {
+        self.inner.disk().read_only_reason()
+    }
+
+    /// Its lists and units, and all that is known of its versions.
+    #[must_use]
+    pub fn disk(&self) -> &dyn Versions {
+        &**self.inner.disk()
+    }
+
+    /// The same, for a thread that lives on its own.
+    #[must_use]
+    pub fn shared_disk(&self) -> Arc<dyn Versions> {
+        Arc::clone(self.inner.disk()) as _
+    }
+
+    pub(crate) fn open_disk(&self) -> &OpenDisk {
+        &self.inner
+    }
+}
+
+/// Versions.
+impl Volume {
+    /// The head of the main branch.
+    #[must_use]
+    pub fn main(&self) -> View {
+        self.versions().main_head()
+    }
+
+    /// All versions, as they are now.
+    #[must_use]
+    pub fn versions(&self) -> VersionTable {
+        self.inner.disk().versions()
+    }
+
+    /// The version that `name` names: the head of a `branch`, or a snapshot as `@snapshot` or
+    /// `branch@snapshot`. A snapshot without a name is named by its epoch.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchVersion`].
+    pub fn view(&self, name: &str) -> Result<View> {
+        let versions = self.versions();
+        let none = || Error::NoSuchVersion(name.to_owned());
+        let (branch, snapshot) = match name.split_once('@') {
+            Some((branch, snapshot)) => (branch, Some(snapshot)),
+            None => (name, None),
+        };
+        let head = match branch {
+            "" => versions.main_head(),
+            branch => versions.branch_named(branch).ok_or_else(none)?.head(),
+        };
+        let Some(snapshot) = snapshot else { return Ok(head) };
+        let named = versions.snapshot_named(snapshot);
+        let found =
+            named.or_else(|| versions.snapshot_at(snapshot.parse().ok()?)).ok_or_else(none)?;
+        // A branch before the `@` says in whose past the snapshot is.
+        match branch.is_empty() || versions.past(head).contains(&found) {
+            true => Ok(found.view()),
+            false => Err(none()),
+        }
+    }
+
+    /// Makes a snapshot of the main branch.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] if the name is taken or cannot be one, or if there is no room.
+    pub fn snapshot(&self, name: &str) -> Result<View> {
+        self.snapshot_of(self.main(), name)
+    }
+
+    /// Makes a snapshot of the branch with this head.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`]; [`Error::Disk`] if `head` is a snapshot.
+    pub fn snapshot_of(&self, head: View, name: &str) -> Result<View> {
+        if head.epoch.is_some() {
+            return Err(dendro_disk::Error::NoSuchView(head).into());
+        }
+        Ok(self.inner.disk().snapshot(head.branch, Some(name))?.view())
+    }
+
+    /// Makes a branch that starts from a version, and returns its head.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    pub fn branch(&self, from: View, name: &str) -> Result<View> {
+        Ok(self.inner.disk().branch_off(from, name)?.head())
+    }
+
+    /// Deletes a snapshot, or the head of a branch. Its space is freed in the background.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] for the main branch, and for a snapshot that is held.
+    pub fn delete(&self, version: View) -> Result<()> {
+        Ok(self.inner.disk().delete(version)?)
+    }
+
+    /// The files of a version. Those of a snapshot cannot be changed.
+    ///
+    /// # Errors
+    /// [`Error::Files`] if the volume holds lists.
+    pub fn files(&self, version: View) -> Result<Files> {
+        let options = dendro_fs::Options { view: version, ..dendro_fs::Options::default() };
+        let disk = Arc::clone(self.inner.disk()) as Arc<dyn LogicalDisk>;
+        let fs = FileSystem::mount(disk, options, clock())?;
+        Ok(Files::new(Arc::clone(&self.inner), fs))
+    }
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+fn reading_ahead(device: FileDevice, options: &OpenOptions) -> Arc<dyn Device> {
+    let memory_bytes = options.cache_size_bytes / READ_AHEAD_SHARE;
+    Arc::new(ReadAhead::with_memory(Retrying::new(device), memory_bytes))
+}
+
+fn disk_options(options: &OpenOptions) -> dendro_logdisk::OpenOptions {
+    dendro_logdisk::OpenOptions {
+        read_only: options.read_only,
+        cache_size_bytes: options.cache_size_bytes,
+        discard: options.discard,
+        ..dendro_logdisk::OpenOptions::default()
+    }
+}
+
+fn segment_size_bytes(len_bytes: u64, options: &CreateOptions) -> u64 {
+    options.segment_size_bytes.unwrap_or_else(|| good_segment_size_bytes(len_bytes))
+}
+
+fn check_size(len_bytes: u64, options: &CreateOptions) -> Result<()> {
+    let size = segment_size_bytes(len_bytes, options);
+    let count = len_bytes / size.max(1);
+    match u32::try_from(count) {
+        Ok(count) if count >= MIN_SEGMENT_COUNT => Ok(()),
+        _ => Err(Error::BadSize { len_bytes }),
+    }
+}

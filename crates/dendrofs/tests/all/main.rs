@@ -1,0 +1,5 @@
+//! The library, as programs use it.
+
+mod examples;
+mod files;
+mod volumes;

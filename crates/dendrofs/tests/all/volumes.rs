@@ -1,0 +1,143 @@
+//! Volumes, versions and runners.
+
+use std::time::Duration;
+
+use dendrofs::disk::{Aru, ListHints};
+use dendrofs::{CreateOptions, Error, OpenOptions, Runner, Volume};
+
+const LEN_BYTES: u64 = 64 << 20;
+
+#[test]
+fn a_volume_is_there_again_when_it_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let volume = Volume::create(&path, LEN_BYTES, &CreateOptions::files().label("mine")).unwrap();
+    let uuid = volume.uuid();
+    volume.files(volume.main()).unwrap().write("file", b"kept").unwrap();
+    volume.close().unwrap();
+    let volume = Volume::open(&path, &OpenOptions::new()).unwrap();
+    assert_eq!(volume.uuid(), uuid);
+    assert_eq!(volume.files(volume.main()).unwrap().read("file").unwrap(), b"kept");
+}
+
+#[test]
+fn wrong_use_gets_an_error_that_says_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let files = CreateOptions::files();
+    let too_small = Volume::create(&path, 1 << 20, &files.clone().segment_size_bytes(1 << 20));
+    assert!(matches!(too_small, Err(Error::BadSize { .. })));
+    assert!(!path.exists());
+    assert_eq!(Volume::open(&path, &OpenOptions::new()).unwrap_err().errno(), libc::ENOENT);
+
+    let volume = Volume::create(&path, LEN_BYTES, &files).unwrap();
+    assert_eq!(Volume::create(&path, LEN_BYTES, &files).unwrap_err().errno(), libc::EEXIST);
+    assert_eq!(Volume::open(&path, &OpenOptions::new()).unwrap_err().errno(), libc::EBUSY);
+    assert!(matches!(volume.view("@none"), Err(Error::NoSuchVersion(_))));
+    let snapshot = volume.snapshot("one").unwrap();
+    assert_eq!(volume.snapshot("one").unwrap_err().errno(), libc::EEXIST);
+    assert!(volume.snapshot_of(snapshot, "two").is_err());
+    drop(volume);
+
+    std::fs::write(&path, vec![7; LEN_BYTES as usize]).unwrap();
+    assert!(matches!(Volume::open(&path, &OpenOptions::new()), Err(Error::Disk(_))));
+    let lists = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
+    assert!(matches!(lists.files(lists.main()), Err(Error::Files(_))));
+}
+
+#[test]
+fn a_volume_that_is_read_only_takes_no_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    Volume::create(&path, LEN_BYTES, &CreateOptions::lists()).unwrap().close().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let volume = Volume::open(&path, &OpenOptions::new().read_only(true)).unwrap();
+    assert!(volume.read_only_reason().is_some());
+    assert_eq!(volume.snapshot("one").unwrap_err().errno(), libc::EROFS);
+    drop(volume);
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_snapshot_keeps_lists_as_they_were_until_it_is_deleted() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
+    let put = |value: &[u8]| {
+        let mut unit = Aru::new(volume.main());
+        unit.put_record(Volume::ROOT, 7, value);
+        volume.disk().commit(unit).unwrap();
+    };
+    let get = |view| volume.disk().record(view, Volume::ROOT, 7).unwrap().map(|of| of.to_vec());
+    put(b"old");
+    let kept = volume.snapshot("kept").unwrap();
+    put(b"new");
+    assert_eq!(get(kept), Some(b"old".to_vec()));
+    assert_eq!(get(volume.main()), Some(b"new".to_vec()));
+    assert_eq!(volume.disk().versions().past(volume.main()).len(), 1);
+    volume.delete(kept).unwrap();
+    assert!(volume.disk().record(kept, Volume::ROOT, 7).is_err());
+    while volume.step().unwrap() {}
+}
+
+#[test]
+fn a_runner_makes_changes_durable_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("disk.img"), dir.path().join("copy.img"));
+    let volume = Volume::create(&path, LEN_BYTES, &CreateOptions::files()).unwrap();
+    let runner = Runner::start_with_interval(&volume, Duration::from_millis(20)).unwrap();
+    assert!(matches!(Runner::start(&volume), Err(Error::HasRunner)));
+    let files = volume.files(volume.main()).unwrap();
+    files.write("file", b"soon durable").unwrap();
+    for tries in 0.. {
+        // A crash of the process now leaves what the image has.
+        std::fs::copy(&path, &copy).unwrap();
+        let left = Volume::open(&copy, &OpenOptions::new()).unwrap();
+        let found = left.files(left.main()).unwrap().read("file");
+        if found.is_ok_and(|bytes| bytes == b"soon durable") {
+            break;
+        }
+        assert!(tries < 1000, "it never became durable");
+    }
+    assert!(runner.failure().is_none());
+    runner.stop();
+    // Without it the volume goes on.
+    files.write("file", b"again").unwrap();
+    drop(files);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_full_volume_says_so_and_takes_changes_again_when_something_is_removed() {
+    let volume = Volume::in_memory(16 << 20, &CreateOptions::files()).unwrap();
+    let files = volume.files(volume.main()).unwrap();
+    let bytes: Vec<u8> =
+        (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut count = 0;
+    let error = loop {
+        match files.write(format!("file-{count}"), &bytes) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.errno(), libc::ENOSPC);
+    assert!(count > 4, "{count} files of 1 MiB");
+    for number in 0..count / 2 {
+        files.remove_file(format!("file-{number}")).unwrap();
+    }
+    files.write("again", &bytes).unwrap();
+    assert_eq!(files.read("again").unwrap(), bytes);
+}
+
+#[test]
+fn a_check_of_files_finds_nothing_wrong_with_a_volume_of_lists() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
+    let list = volume.disk().allocate_list().unwrap();
+    let mut unit = Aru::new(volume.main());
+    unit.create_list(list, ListHints::default());
+    unit.put_record(list, 0, b"no i-node".as_slice());
+    unit.put_record(Volume::ROOT, 0, b"no root directory".as_slice());
+    volume.disk().commit(unit).unwrap();
+    let snapshot = volume.snapshot("one").unwrap();
+    for view in [volume.main(), snapshot] {
+        assert_eq!(dendro_fs::verify(volume.disk(), view).unwrap(), []);
+    }
+}
