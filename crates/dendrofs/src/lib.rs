@@ -65,9 +65,9 @@
 //!
 //! # What is stable
 //! The items of this crate's root: before version 1.0 they change only where the version's second
-//! number does. [`disk`] is the interface of the layer below and may gain methods. Volumes are those
-//! of the command `dendro`: each can open what the other has made, one at a time. The format on the
-//! device is versioned by itself, and old volumes go on being readable.
+//! number does. [`disk`] is the interface of the layer below and may gain methods. Volumes are
+//! those of the command `dendro`: each can open what the other has made, one at a time. The format
+//! on the device is versioned by itself, and old volumes go on being readable.
 //!
 //! # Modules, each of which uses only those above it
 //!
