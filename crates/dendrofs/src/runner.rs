@@ -26,8 +26,8 @@ const ERROR_REST: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The threads that write the log of a volume, take checkpoints and clean segments, and make the
-/// log durable at intervals. They end when this value is dropped, which is best done before the volume
-/// is closed.
+/// log durable at intervals. They end when this value is dropped, which is best done before the
+/// volume is closed.
 ///
 /// Without them all of that happens when changes find no room or ask for it, on the thread that
 /// makes the change.
