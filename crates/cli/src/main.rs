@@ -85,7 +85,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Usage(args) => versions::usage_of(args),
         Command::Send(args) => streams::send(args, quiet),
         Command::Receive(args) => streams::receive(args, quiet),
-        Command::Stream(args) => streams::stream(&args.verb),
+        Command::Stream(args) => streams::stream(&args.verb, quiet),
         Command::Fork(args) => fork::fork(args, quiet),
         Command::Forks(args) => fork::forks(args),
         Command::Drop(args) => fork::drop_forks(args, quiet),

@@ -11,7 +11,7 @@ use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::ScrubInfo;
-use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
+use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
@@ -80,7 +80,7 @@ pub(crate) fn send(
     request: &SendRequest,
     out: impl Write,
     mut show: impl FnMut(u64),
-) -> Result<StreamInfo, Failure> {
+) -> Result<SentInfo, Failure> {
     let disk = open(source)?;
     let here = disk.versions().main_head();
     let mut go_on = |written_bytes| {

@@ -12,7 +12,7 @@ use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
 use crate::messages::resizing::{ResizeProgress, ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
-use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
+use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use crate::messages::versions::{VersionsReply, VersionsRequest};
 use crate::messages::{
     AdminError, Facts, MountNamed, MountReply, MountRequest, Outcome, Pong, Request, SetRequest,
@@ -114,7 +114,7 @@ pub trait Admin: Cleaning {
         _mount: Option<MountNamed<'_>>,
         _request: &SendRequest,
         _to: Option<OwnedFd>,
-    ) -> Result<StreamInfo, AdminError> {
+    ) -> Result<SentInfo, AdminError> {
         Err(AdminError("nothing is sent from here".into()))
     }
 

@@ -31,7 +31,7 @@ use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::{ScrubInfo, ScrubRequest};
-use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
+use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Caller, Cleaning, Facts, MountNamed, MountReply, MountRequest, Outcome,
@@ -133,7 +133,7 @@ impl Admin for Daemon<'_> {
         mount: Option<MountNamed<'_>>,
         request: &SendRequest,
         to: Option<OwnedFd>,
-    ) -> Result<StreamInfo, AdminError> {
+    ) -> Result<SentInfo, AdminError> {
         self.send_stream(mount, request, to)
     }
 

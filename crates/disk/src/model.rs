@@ -396,6 +396,10 @@ impl Versions for ModelDisk {
         self.inner.write().change(|versions| versions.begin_receive(base, now))
     }
 
+    fn note_receive(&self, branch: u32, note: &str) -> Result<()> {
+        self.inner.write().change(|versions| versions.note_receive(branch, note))
+    }
+
     fn end_receive(
         &self,
         branch: u32,

@@ -88,6 +88,7 @@ pub use damage::{DamagedPart, KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_dam
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
 pub use hide::{Hider, end_of_data};
+pub use layout::dirent::names_in;
 pub use layout::format;
 pub use mount::describe_lists;
 pub use paths::paths_of;

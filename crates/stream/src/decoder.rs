@@ -51,18 +51,18 @@ impl<R: Read> Decoder<R> {
         let wrong = |problem: Problem| StreamError { frame: 0, offset_bytes: 0, problem };
         let mut fixed = [0; HEADER_FIXED_LEN_BYTES];
         input.read_exact(&mut fixed).map_err(|error| wrong(unread(error)))?;
-        let names_len = Header::names_len_bytes(&fixed).map_err(|error| wrong(error.into()))?;
-        let mut names = vec![0; names_len];
-        input.read_exact(&mut names).map_err(|error| wrong(unread(error)))?;
+        let tail_len = Header::tail_len_bytes(&fixed).map_err(|error| wrong(error.into()))?;
+        let mut tail = vec![0; tail_len];
+        input.read_exact(&mut tail).map_err(|error| wrong(unread(error)))?;
         let (header, crc32c) =
-            Header::decode(&fixed, &names).map_err(|error| wrong(error.into()))?;
+            Header::decode(&fixed, &tail).map_err(|error| wrong(error.into()))?;
         let decompressor = match header.is_compressed {
             true => Some(Decompressor::new().map_err(|error| wrong(Problem::Io(error)))?),
             false => None,
         };
         Ok(Self {
             input,
-            order: Order::new(header.base.is_some()),
+            order: Order::new(&header),
             header,
             counts: Counts::default(),
             has_ended: false,
@@ -75,7 +75,7 @@ impl<R: Read> Decoder<R> {
             frame: 0,
             offset_bytes: 0,
             next_frame: 0,
-            next_offset_bytes: (HEADER_FIXED_LEN_BYTES + names_len) as u64,
+            next_offset_bytes: (HEADER_FIXED_LEN_BYTES + tail_len) as u64,
         })
     }
 

@@ -74,7 +74,7 @@ impl<W: Write> Encoder<W> {
         };
         Ok(Self {
             out,
-            order: Order::new(header.base.is_some()),
+            order: Order::new(&header),
             counts: Counts::default(),
             pending: None,
             payload: Vec::with_capacity(MAX_PAYLOAD_LEN_BYTES),
@@ -140,6 +140,16 @@ impl<W: Write> Encoder<W> {
     #[must_use]
     pub const fn written_bytes(&self) -> u64 {
         self.written_bytes
+    }
+
+    /// Ends the present frame, so that what follows comes in another one.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    #[cfg(feature = "testing")]
+    pub fn end_frame(&mut self) -> io::Result<()> {
+        self.put_pending()?;
+        self.write_frame(FrameKind::Items)
     }
 
     fn put_pending(&mut self) -> io::Result<()> {

@@ -1,33 +1,43 @@
-//! The header: which version a stream is of, and which version it is based on.
+//! The header: which version a stream is of, which version it is based on, and what it is a part
+//! of.
 
 use std::mem::size_of;
 
 use dendro_base::{Origin, Timestamp, Uuid};
+use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::versions::MAX_VERSION_NAME_LEN_BYTES;
-use dendro_format::{Malformed, Result, checksum_append};
+use dendro_format::{MAX_PAGE_COUNT, Malformed, Result, checksum_append};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the header without the names.
+/// Bytes of the header without what follows its fields.
 pub const HEADER_FIXED_LEN_BYTES: usize = 128;
 const MAGIC: [u8; 8] = *b"DENDSTRM";
 const VERSION: u16 = 1;
 
 /// The feature of a stream with frames that are compressed with zstd.
 const INCOMPATIBLE_ZSTD: u32 = 1 << 0;
-const INCOMPATIBLE_KNOWN: u32 = INCOMPATIBLE_ZSTD;
+/// The feature of a stream with flags or with a branch.
+const INCOMPATIBLE_SEQUENCE: u32 = 1 << 1;
+/// The feature of a stream that is the rest of one.
+const INCOMPATIBLE_REST: u32 = 1 << 2;
+const INCOMPATIBLE_KNOWN: u32 = INCOMPATIBLE_ZSTD | INCOMPATIBLE_SEQUENCE | INCOMPATIBLE_REST;
 
-/// The header of a stream, version 1. The names follow: of the version, then of its base. The first
-/// frame follows these.
+const IS_FOLLOWED: u16 = 1 << 0;
+const IS_MAIN: u16 = 1 << 1;
+const FLAGS_KNOWN: u16 = IS_FOLLOWED | IS_MAIN;
+
+/// The header of a stream, version 1. The names follow: of the version, of its base, and of the
+/// branch. With feature 4 a [`RestV1`] follows these. Then the first frame follows.
 ///
 /// | offset | size | field           | meaning                                                   |
 /// |-------:|-----:|-----------------|-----------------------------------------------------------|
 /// |      0 |    8 | `magic`         | "DENDSTRM"                                                |
-/// |      8 |    4 | `crc32c`        | over bytes 12..128, then the names                        |
+/// |      8 |    4 | `crc32c`        | over bytes 12..128, then all that follows up to the first frame |
 /// |     12 |    2 | `version`       | 1                                                         |
 /// |     14 |    2 | `header_len`    | 128                                                       |
 /// |     16 |    4 | `compatible`    | features that a reader may ignore; none is defined        |
-/// |     20 |    4 | `incompatible`  | features that a reader must know; 1: frames may be compressed with zstd |
+/// |     20 |    4 | `incompatible`  | features that a reader must know; 1: frames may be compressed with zstd; 2: there are flags, or a branch; 4: it is the rest of a stream |
 /// |     24 |   16 | `stream_uuid`   | the stream, which no other has                            |
 /// |     40 |   16 | `source_uuid`   | the volume that sent it                                   |
 /// |     56 |   16 | `origin_uuid`   | the volume on which the version was made                  |
@@ -38,7 +48,8 @@ const INCOMPATIBLE_KNOWN: u32 = INCOMPATIBLE_ZSTD;
 /// |    112 |    8 | `base_time_ns`  | when it was made                                          |
 /// |    120 |    2 | `name_len`      | bytes of the version's name; zero if it has none          |
 /// |    122 |    2 | `base_name_len` | bytes of the base's name                                  |
-/// |    124 |    4 | `reserved`      | zero                                                      |
+/// |    124 |    2 | `branch_name_len` | bytes of the name of the branch whose head the version was when it was sent; zero if it was none |
+/// |    126 |    2 | `flags`         | 1: another stream follows this one; 2: the branch is the main one |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct HeaderV1 {
@@ -58,10 +69,64 @@ pub struct HeaderV1 {
     base_time_ns: I64,
     name_len: U16,
     base_name_len: U16,
-    reserved: U32,
+    branch_name_len: U16,
+    flags: U16,
 }
 
 const _: () = assert!(size_of::<HeaderV1>() == HEADER_FIXED_LEN_BYTES);
+
+/// Where a stream begins that is the rest of one, version 1.
+///
+/// | offset | size | field      | meaning                                                        |
+/// |-------:|-----:|------------|----------------------------------------------------------------|
+/// |      0 |    8 | `list`     | the list in which it begins; it has nothing of lists before it |
+/// |      8 |    1 | `part`     | 0: it has records and pages of that list; 1: it has pages alone |
+/// |      9 |    7 | `reserved` | zero                                                           |
+/// |     16 |    8 | `index`    | the first record, or page, that it may have                    |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RestV1 {
+    list: U64,
+    part: u8,
+    reserved: [u8; 7],
+    index: U64,
+}
+
+const _: () = assert!(size_of::<RestV1>() == 24);
+
+/// A place in the order of what a version has: lists in ascending order, of each its records, then
+/// its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The list.
+    pub list: u64,
+    /// Whether all of its records lie before this place.
+    pub is_in_pages: bool,
+    /// The first record, or page, that does not.
+    pub index: u64,
+}
+
+impl Position {
+    /// The place before everything.
+    pub const START: Self = Self { list: 1, is_in_pages: false, index: 0 };
+
+    /// Whether there is such a place.
+    #[must_use]
+    pub const fn is_valid(&self) -> bool {
+        self.list >= 1
+            && self.list < FIRST_SYSTEM_LIST
+            && (!self.is_in_pages || self.index <= MAX_PAGE_COUNT)
+    }
+}
+
+/// A branch whose head a version was when it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadOf {
+    /// The name of the branch, not empty.
+    pub branch: String,
+    /// Whether it was the main branch.
+    pub is_main: bool,
+}
 
 /// A version that a stream is of, or that it is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +152,12 @@ pub struct Header {
     pub base: Option<Version>,
     /// Whether frames may be compressed.
     pub is_compressed: bool,
+    /// The branch whose head the version was.
+    pub head_of: Option<HeadOf>,
+    /// Whether another stream follows, in a sequence of several.
+    pub is_followed: bool,
+    /// Where it begins, if it is the rest of a stream of which a receiver has the part before.
+    pub rest: Option<Position>,
 }
 
 impl Header {
@@ -97,6 +168,14 @@ impl Header {
     pub(crate) fn encode(&self) -> (Vec<u8>, u32) {
         let base = self.base.as_ref();
         let (name, base_name) = (name_of(Some(&self.version)), name_of(base));
+        let branch_name = self.head_of.as_ref().map_or("", |of| checked_name(&of.branch));
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let is_main = self.head_of.as_ref().is_some_and(|of| of.is_main);
+        let flags = flag(self.is_followed, IS_FOLLOWED) | flag(is_main, IS_MAIN);
+        let feature = |is_set, feature| if is_set { feature } else { 0 };
+        let incompatible = feature(self.is_compressed, INCOMPATIBLE_ZSTD)
+            | feature(flags != 0 || !branch_name.is_empty(), INCOMPATIBLE_SEQUENCE)
+            | feature(self.rest.is_some(), INCOMPATIBLE_REST);
         let base_origin = base.map(|base| base.origin);
         let mut raw = HeaderV1 {
             magic: MAGIC,
@@ -104,7 +183,7 @@ impl Header {
             version: VERSION.into(),
             header_len: (HEADER_FIXED_LEN_BYTES as u16).into(),
             compatible: U32::ZERO,
-            incompatible: (if self.is_compressed { INCOMPATIBLE_ZSTD } else { 0 }).into(),
+            incompatible: incompatible.into(),
             stream_uuid: self.stream.0,
             source_uuid: self.source.0,
             origin_uuid: self.version.origin.volume.0,
@@ -115,60 +194,68 @@ impl Header {
             base_time_ns: base.map_or(0, |base| base.time.0).into(),
             name_len: (name.len() as u16).into(),
             base_name_len: (base_name.len() as u16).into(),
-            reserved: U32::ZERO,
+            branch_name_len: (branch_name.len() as u16).into(),
+            flags: flags.into(),
         };
-        let names = [name.as_bytes(), base_name.as_bytes()].concat();
-        let crc32c = checksum_of(raw.as_bytes(), &names);
+        let mut tail = [name, base_name, branch_name].concat().into_bytes();
+        if let Some(Position { list, is_in_pages, index }) = self.rest {
+            let (list, index) = (list.into(), index.into());
+            let rest = RestV1 { list, part: is_in_pages.into(), reserved: [0; 7], index };
+            tail.extend_from_slice(rest.as_bytes());
+        }
+        let crc32c = checksum_of(raw.as_bytes(), &tail);
         raw.crc32c = crc32c.into();
-        ([raw.as_bytes(), &names].concat(), crc32c)
+        ([raw.as_bytes(), &tail].concat(), crc32c)
     }
 
-    /// The bytes of the names that follow the fixed part of a header.
+    /// The bytes of what follows the fixed part of a header, up to the first frame.
     ///
     /// # Errors
     /// When it is no header, or one of an unknown version.
-    pub(crate) fn names_len_bytes(fixed: &[u8; HEADER_FIXED_LEN_BYTES]) -> Result<usize> {
+    pub(crate) fn tail_len_bytes(fixed: &[u8; HEADER_FIXED_LEN_BYTES]) -> Result<usize> {
         let raw = raw_of(fixed)?;
-        let lens = [raw.name_len.get(), raw.base_name_len.get()].map(usize::from);
+        let lens = [raw.name_len.get(), raw.base_name_len.get(), raw.branch_name_len.get()];
+        let lens = lens.map(usize::from);
         if lens.iter().any(|len| *len > MAX_VERSION_NAME_LEN_BYTES) {
             return Err(WRONG("a name is too long"));
         }
-        Ok(lens.iter().sum())
+        let has_rest = raw.incompatible.get() & INCOMPATIBLE_REST != 0;
+        Ok(lens.iter().sum::<usize>() + if has_rest { size_of::<RestV1>() } else { 0 })
     }
 
-    /// Reads a header with its names; returns it with its checksum.
+    /// Reads a header with what follows its fixed part; returns it with its checksum.
     ///
     /// # Errors
     /// When something in it is wrong or not known.
-    pub(crate) fn decode(
-        fixed: &[u8; HEADER_FIXED_LEN_BYTES],
-        names: &[u8],
-    ) -> Result<(Self, u32)> {
+    pub(crate) fn decode(fixed: &[u8; HEADER_FIXED_LEN_BYTES], tail: &[u8]) -> Result<(Self, u32)> {
         let raw = raw_of(fixed)?;
-        let crc32c = checksum_of(fixed, names);
+        let crc32c = checksum_of(fixed, tail);
         if raw.crc32c.get() != crc32c {
             return Err(WRONG("its checksum is wrong: it was altered"));
         }
         if usize::from(raw.header_len.get()) != HEADER_FIXED_LEN_BYTES {
             return Err(WRONG("its length is wrong"));
         }
-        let incompatible = raw.incompatible.get();
-        if incompatible & !INCOMPATIBLE_KNOWN != 0 {
+        let (incompatible, flags) = (raw.incompatible.get(), raw.flags.get());
+        if incompatible & !INCOMPATIBLE_KNOWN != 0 || flags & !FLAGS_KNOWN != 0 {
             return Err(WRONG("it has features of a later version of the program"));
         }
-        let names = std::str::from_utf8(names).map_err(|_| WRONG("a name is no text"))?;
-        let (name, base_name) = names
-            .split_at_checked(usize::from(raw.name_len.get()))
-            .ok_or(WRONG("a name is missing"))?;
-        let version = |volume, epoch: U64, time: I64, name: &str| Version {
+        let (name, tail) = name_from(tail, raw.name_len)?;
+        let (base_name, tail) = name_from(tail, raw.base_name_len)?;
+        let (branch, tail) = name_from(tail, raw.branch_name_len)?;
+        let version = |volume, epoch: U64, time: I64, name: Option<String>| Version {
             origin: Origin { volume: Uuid(volume), epoch: epoch.get() },
             time: Timestamp(time.get()),
-            name: (!name.is_empty()).then(|| name.to_owned()),
+            name,
         };
         let of = version(raw.origin_uuid, raw.origin_epoch, raw.time_ns, name);
         let base = version(raw.base_uuid, raw.base_epoch, raw.base_time_ns, base_name);
         if !(1..1 << 63).contains(&of.origin.epoch) || base.origin.epoch >= 1 << 63 {
             return Err(WRONG("there is no such epoch"));
+        }
+        let is_main = flags & IS_MAIN != 0;
+        if is_main && branch.is_none() {
+            return Err(WRONG("the main branch has no name"));
         }
         let header = Self {
             stream: Uuid(raw.stream_uuid),
@@ -176,9 +263,34 @@ impl Header {
             version: of,
             base: (base.origin.epoch > 0).then_some(base),
             is_compressed: incompatible & INCOMPATIBLE_ZSTD != 0,
+            head_of: branch.map(|branch| HeadOf { branch, is_main }),
+            is_followed: flags & IS_FOLLOWED != 0,
+            rest: rest_from(tail)?,
         };
         Ok((header, crc32c))
     }
+}
+
+/// Takes a name of so many bytes from the front of `bytes`; `None` if it is empty.
+fn name_from(bytes: &[u8], len: U16) -> Result<(Option<String>, &[u8])> {
+    let (name, rest) =
+        bytes.split_at_checked(usize::from(len.get())).ok_or(WRONG("a name is missing"))?;
+    let name = std::str::from_utf8(name).map_err(|_| WRONG("a name is no text"))?;
+    Ok(((!name.is_empty()).then(|| name.to_owned()), rest))
+}
+
+/// Where a stream begins, if it is the rest of one.
+fn rest_from(bytes: &[u8]) -> Result<Option<Position>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let raw = RestV1::ref_from_bytes(bytes).map_err(|_| WRONG("its length is wrong"))?;
+    let (list, index) = (raw.list.get(), raw.index.get());
+    let rest = Position { list, is_in_pages: raw.part == 1, index };
+    if raw.part > 1 || !rest.is_valid() {
+        return Err(WRONG("there is no such place as the one where it begins"));
+    }
+    Ok(Some(rest))
 }
 
 const WRONG: fn(&'static str) -> Malformed =
@@ -186,7 +298,10 @@ const WRONG: fn(&'static str) -> Malformed =
 
 /// The name of a version, empty if it has none.
 fn name_of(version: Option<&Version>) -> &str {
-    let name = version.and_then(|version| version.name.as_deref()).unwrap_or_default();
+    checked_name(version.and_then(|version| version.name.as_deref()).unwrap_or_default())
+}
+
+fn checked_name(name: &str) -> &str {
     assert!(name.len() <= MAX_VERSION_NAME_LEN_BYTES, "a version's name is short");
     name
 }
@@ -203,6 +318,6 @@ fn raw_of(fixed: &[u8; HEADER_FIXED_LEN_BYTES]) -> Result<&HeaderV1> {
     Ok(raw)
 }
 
-fn checksum_of(fixed: &[u8], names: &[u8]) -> u32 {
-    checksum_append(dendro_format::checksum(&fixed[12..]), names)
+fn checksum_of(fixed: &[u8], tail: &[u8]) -> u32 {
+    checksum_append(dendro_format::checksum(&fixed[12..]), tail)
 }

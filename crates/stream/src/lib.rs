@@ -5,9 +5,11 @@
 //! operations on files. So a volume that receives it has the same i-node numbers, times, holes and
 //! attributes, and neither sender nor receiver knows what a file is.
 //!
-//! - [`Header`]: which version it is of, and which version it is based on.
+//! - [`Header`]: which version it is of, and which version it is based on; also what follows it in
+//!   a sequence of streams, and of which stream it is the rest.
 //! - [`Item`]: what it consists of.
 //! - [`Encoder`]: writes a stream. [`Decoder`]: reads one.
+//! - [`Sequence`]: streams that follow each other. [`Token`]: how far one was received.
 //! - [`StreamError`]: what is wrong with a stream, and where.
 //!
 //! With the feature `testing` also `testing`: random streams, and what a fuzzer runs.
@@ -26,14 +28,18 @@ mod header;
 mod item;
 mod order;
 mod payload;
+mod sequence;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod token;
 
 pub use decoder::Decoder;
 pub use dendro_base::Origin;
 pub use encoder::{Encoder, Level};
 pub use error::{Problem, StreamError};
 pub use frame::{FRAME_HEADER_LEN_BYTES, FrameHeaderV1, MAX_PAYLOAD_LEN_BYTES};
-pub use header::{HEADER_FIXED_LEN_BYTES, Header, HeaderV1, Version};
+pub use header::{HEADER_FIXED_LEN_BYTES, HeadOf, Header, HeaderV1, Position, RestV1, Version};
 pub use item::{Counts, Item, ListChange};
 pub use payload::{EndV1, ItemV1};
+pub use sequence::Sequence;
+pub use token::{NoToken, Token};

@@ -4,6 +4,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::{MAX_PAGE_COUNT, Malformed, Result};
 
+use crate::header::Header;
 use crate::item::{Item, ListChange};
 
 /// The longest record of a list, in bytes.
@@ -28,8 +29,13 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) const fn new(has_base: bool) -> Self {
-        Self { has_base, next_list: 1, change: None, next_record: None, next_page: 0 }
+    /// The order of a stream with this header.
+    pub(crate) fn new(header: &Header) -> Self {
+        Self::from_list(header.base.is_some(), header.rest.map_or(1, |rest| rest.list))
+    }
+
+    const fn from_list(has_base: bool, next_list: u64) -> Self {
+        Self { has_base, next_list, change: None, next_record: None, next_page: 0 }
     }
 
     /// Checks that `item` may follow what was seen, and notes it.
@@ -121,7 +127,7 @@ mod tests {
 
     /// How many of `items` are taken.
     fn taken(has_base: bool, items: &[Item<'_>]) -> usize {
-        let mut order = Order::new(has_base);
+        let mut order = Order::from_list(has_base, 1);
         items.iter().take_while(|item| order.take(item).is_ok()).count()
     }
 
@@ -172,6 +178,14 @@ mod tests {
         ];
         for items in pairs {
             assert_eq!(taken(true, items), items.len() - 1, "{items:?}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_stream_has_nothing_of_lists_before_it() {
+        for (from, is_taken) in [(4, true), (5, true), (6, false)] {
+            let mut order = Order::from_list(false, from);
+            assert_eq!(order.take(&list(5, ListChange::Made)).is_ok(), is_taken);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::header::{HEADER_FIXED_LEN_BYTES, Header};
 #[must_use]
 pub fn frames(stream: &[u8]) -> Vec<usize> {
     let fixed = stream.first_chunk::<HEADER_FIXED_LEN_BYTES>().expect("a header");
-    let mut at = fixed.len() + Header::names_len_bytes(fixed).expect("a sound header");
+    let mut at = fixed.len() + Header::tail_len_bytes(fixed).expect("a sound header");
     let mut places = vec![at];
     while let Some(bytes) = stream[at..].first_chunk::<FRAME_HEADER_LEN_BYTES>() {
         let header = FrameHeader::decode(bytes).expect("a sound frame");
@@ -31,9 +31,9 @@ pub fn forge(stream: &mut [u8]) {
     };
     fixed[..8].copy_from_slice(b"DENDSTRM");
     fixed[12..14].copy_from_slice(&1_u16.to_le_bytes());
-    let Ok(names_len) = Header::names_len_bytes(fixed) else { return };
-    let Some((names, mut rest)) = rest.split_at_mut_checked(names_len) else { return };
-    let mut crc32c = dendro_format::checksum_append(dendro_format::checksum(&fixed[12..]), names);
+    let Ok(tail_len) = Header::tail_len_bytes(fixed) else { return };
+    let Some((tail, mut rest)) = rest.split_at_mut_checked(tail_len) else { return };
+    let mut crc32c = dendro_format::checksum_append(dendro_format::checksum(&fixed[12..]), tail);
     fixed[8..12].copy_from_slice(&crc32c.to_le_bytes());
     for number in 0_u64.. {
         let Some((bytes, after)) = rest.split_first_chunk_mut::<FRAME_HEADER_LEN_BYTES>() else {

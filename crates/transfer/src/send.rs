@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 
 use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Versions, View};
-use dendro_stream::{Counts, Encoder, Item, ListChange};
+use dendro_stream::{Counts, Encoder, Item, ListChange, Position};
 
 /// How many lists are requested at a time.
 const LIST_BATCH: usize = 1024;
@@ -38,20 +38,30 @@ pub enum SendError {
     Interrupted,
 }
 
-/// Writes to `encoder`, which has begun a stream, what the snapshot `view` of `disk` has; with
-/// `base`, another snapshot, what differs from that. `go_on` is asked between pieces of a few
-/// megabytes at most. Returns what the stream was written to, and how much it has.
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRange {
+    /// The snapshot.
+    pub of: View,
+    /// Another one, from which what differs is sent; `None`: all is sent.
+    pub base: Option<View>,
+    /// What lies before this is not sent.
+    pub from: Position,
+}
+
+/// Writes `range` of `disk` to `encoder`, which has begun a stream. `go_on` is asked between pieces
+/// of a few megabytes at most. Returns what the stream was written to, and how much it has.
 ///
 /// # Errors
 /// [`SendError`]; the stream is worth nothing then.
 pub fn send<W: Write>(
     disk: &dyn Versions,
-    view: View,
-    base: Option<View>,
+    range: SendRange,
     encoder: Encoder<W>,
     go_on: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<(W, Counts), SendError> {
-    let mut sender = Sender { disk, view, encoder, go_on, list: None, page_buf: Vec::new() };
+    let SendRange { of: view, base, from } = range;
+    let mut sender = Sender { disk, view, from, encoder, go_on, list: None, page_buf: Vec::new() };
     match base {
         None => sender.send_all()?,
         Some(base) => sender.send_changes(base)?,
@@ -62,6 +72,7 @@ pub fn send<W: Write>(
 struct Sender<'a, W> {
     disk: &'a dyn Versions,
     view: View,
+    from: Position,
     encoder: Encoder<W>,
     go_on: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
     /// The present list, until something of it was put.
@@ -75,8 +86,18 @@ const fn of_list(list: Lid) -> impl Fn(Error) -> SendError {
 }
 
 impl<W: Write> Sender<'_, W> {
+    /// The first record and the first page of a list that are sent; no records where that is
+    /// `None`.
+    const fn starts(&self, list: Lid) -> (Option<u64>, u64) {
+        match self.from {
+            Position { list: first, .. } if first != list.0 => (Some(0), 0),
+            Position { is_in_pages: true, index, .. } => (None, index),
+            Position { index, .. } => (Some(index), 0),
+        }
+    }
+
     fn send_all(&mut self) -> Result<(), SendError> {
-        let mut from = Lid::FIRST;
+        let mut from = Lid(self.from.list);
         loop {
             let lists = self.disk.lists(self.view, from, LIST_BATCH)?;
             let Some(last) = lists.last() else { return Ok(()) };
@@ -89,7 +110,7 @@ impl<W: Write> Sender<'_, W> {
     }
 
     fn send_changes(&mut self, base: View) -> Result<(), SendError> {
-        let mut from = Lid::FIRST;
+        let mut from = Lid(self.from.list);
         loop {
             let lists = self.disk.changed_lists(base, self.view, from, LIST_BATCH)?;
             let Some(last) = lists.last() else { return Ok(()) };
@@ -111,7 +132,7 @@ impl<W: Write> Sender<'_, W> {
     /// Sends all of a list.
     fn send_made(&mut self, list: Lid, hints: ListHints) -> Result<(), SendError> {
         self.put_list(list, ListChange::Made, hints)?;
-        let mut from = Some(0);
+        let (mut from, first_page) = self.starts(list);
         while let Some(index) = from {
             let records = self.disk.records(self.view, list, index, RECORD_BATCH);
             let records = records.map_err(of_list(list))?;
@@ -121,7 +142,7 @@ impl<W: Write> Sender<'_, W> {
             let is_last = records.len() < RECORD_BATCH;
             from = records.last().filter(|_| !is_last).and_then(|(index, _)| index.checked_add(1));
         }
-        let mut from = 0;
+        let mut from = first_page;
         while let Some(pages) = self.next_data(list, from..MAX_PAGE_COUNT)? {
             from = pages.end;
             self.send_data(list, pages)?;
@@ -143,7 +164,7 @@ impl<W: Write> Sender<'_, W> {
             self.list = Some((list, hints));
         }
         let (disk, view) = (self.disk, self.view);
-        let mut from = Some(0);
+        let (mut from, first_page) = self.starts(list);
         while let Some(index) = from {
             let records = disk.changed_records(base, view, list, index, RECORD_BATCH);
             let records = records.map_err(of_list(list))?;
@@ -155,7 +176,7 @@ impl<W: Write> Sender<'_, W> {
             from = records.last().filter(|_| !is_last).and_then(|index| index.checked_add(1));
         }
         let next = |from| disk.changed_pages(base, view, list, from).map_err(of_list(list));
-        let mut changed = next(0)?;
+        let mut changed = next(first_page)?;
         while let Some(mut pages) = changed {
             changed = next(pages.end)?;
             // What lies in several groups is read together.
@@ -189,6 +210,9 @@ impl<W: Write> Sender<'_, W> {
     /// The first pages in `pages` that are not holes.
     fn next_data(&self, list: Lid, pages: Range<u64>) -> Result<Option<Range<u64>>, SendError> {
         let (disk, view) = (self.disk, self.view);
+        if pages.is_empty() {
+            return Ok(None);
+        }
         let start = disk.next_data(view, list, pages.start).map_err(of_list(list))?;
         let Some(start) = start.filter(|start| *start < pages.end) else { return Ok(None) };
         let end = disk.next_hole(view, list, start).map_err(of_list(list))?;

@@ -258,7 +258,8 @@ fn utc_time(time: Timestamp) -> String {
 }
 
 fn no_such_branch(table: &VersionTable, name: &str) -> String {
-    let names: Vec<_> = table.branches().map(|branch| &*branch.name).collect();
+    let complete = table.branches().filter(|branch| !branch.is_receiving());
+    let names: Vec<_> = complete.map(|branch| &*branch.name).collect();
     format!("there is no branch called {name}; there is {}", some_of(&names, name))
 }
 

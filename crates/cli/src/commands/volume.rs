@@ -1,5 +1,6 @@
 //! `dendro sync`, `info` and `set`.
 
+use dendro_control::streams::ReceivedPart;
 use dendro_control::{FeatureInfo, MountInfo, SetRequest, ViewInfo, VolumeInfo};
 use dendro_daemon::text;
 use serde::Serialize;
@@ -79,6 +80,14 @@ fn copies_text(info: &VolumeInfo) -> String {
             format!("; the map is kept twice, but for {}, which a scrub copies", text::size(once))
         }
     }
+}
+
+/// What was received in part, a line each.
+fn parts_text(parts: &[ReceivedPart]) -> String {
+    let line = |part: &ReceivedPart| {
+        format!("  {:12}a part of a snapshot; token {}\n", "received", part.token)
+    };
+    parts.iter().map(line).collect()
 }
 
 fn info_text(info: &VolumeInfo) -> String {
@@ -178,6 +187,7 @@ fn info_text(info: &VolumeInfo) -> String {
             ("mounted", mounted),
         ])
         + &socket
+        + &parts_text(&info.received_parts)
         + &damage
 }
 

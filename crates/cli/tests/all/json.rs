@@ -351,11 +351,7 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     let (full, changes) = (scratch.text("full"), scratch.text("changes"));
     printed.run(scratch, "send", &["-o", &full, &at("@first")]);
     printed.run(scratch, "send", &["--from", "@first", "-o", &changes, &at("@without")]);
-    for stream in [full, changes] {
-        printed.run(scratch, "stream verify", &[&stream]);
-        printed.run(scratch, "stream list", &[&stream]);
-        printed.run(scratch, "receive", &[&other, &stream]);
-    }
+    try_streams(scratch, printed, mount, &other, [full, changes]);
     printed.run(scratch, "branch delete", &["-n", &at(":work")]);
     printed.run(scratch, "snapshot delete", &["-n", &at("@first"), ":work"]);
     let tree = scratch.text("tree");
@@ -384,6 +380,33 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
         assert_eq!(out.code, Some(125), "{out:?}");
         printed.note("try", &out.out);
     }
+}
+
+fn try_streams(
+    scratch: &Scratch,
+    printed: &mut Printed,
+    mount: &str,
+    other: &str,
+    streams: [String; 2],
+) {
+    let cut = scratch.text("cut");
+    let bytes = fs::read(&streams[0]).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    scratch.dendro(["receive", "--resumable", other, &cut]).fails(1, &["--resume"]);
+    printed.run(scratch, "info", &[other]);
+    printed.run(scratch, "receive --abort", &[other]);
+    for stream in &streams {
+        printed.run(scratch, "stream verify", &[stream]);
+        printed.run(scratch, "stream list", &[stream]);
+        printed.run(scratch, "receive", &[other, stream]);
+    }
+    printed.run(scratch, "stream restore", &[&streams[0], "--to", &scratch.text("restored")]);
+    let all = scratch.text("all");
+    printed.run(scratch, "send", &["--all", "-o", &all, mount]);
+    printed.run(scratch, "stream verify", &[&all]);
+    let copy = scratch.text("copy-of-all");
+    printed.run(scratch, "mkfs", &["--size", "64M", &copy]);
+    printed.run(scratch, "receive", &["--branches", &copy, &all]);
 }
 
 /// Reads all files that can be read, those of snapshots too.

@@ -35,6 +35,7 @@ mod resize;
 mod scrub;
 mod send;
 mod stat;
+mod streams;
 mod system;
 mod try_command;
 mod versions;

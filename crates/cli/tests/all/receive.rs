@@ -9,7 +9,7 @@ use std::process::Stdio;
 use crate::common::{Scratch, said, skips_mounts};
 
 /// What a user can see of a tree, file by file.
-fn tree(root: &Path) -> Vec<String> {
+pub(crate) fn tree(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut left = vec![PathBuf::new()];
     while let Some(path) = left.pop() {
@@ -56,7 +56,7 @@ fn crc(bytes: &[u8]) -> (usize, u64) {
 }
 
 /// A tree with holes, links, attributes and a large directory, in three snapshots.
-fn prepare(scratch: &Scratch) {
+pub(crate) fn prepare(scratch: &Scratch) {
     let inside = |name: &str| scratch.inside(name);
     fs::create_dir_all(inside("dir/deep")).unwrap();
     fs::create_dir(inside("many")).unwrap();
@@ -95,13 +95,13 @@ fn prepare(scratch: &Scratch) {
     snapshot(scratch, "c");
 }
 
-fn snapshot(scratch: &Scratch, name: &str) {
+pub(crate) fn snapshot(scratch: &Scratch, name: &str) {
     let version = format!("{}@{name}", scratch.mount_point());
     scratch.dendro(["snapshot", "create", &version]).succeeds();
 }
 
 /// Sends a snapshot into a file.
-fn sent(scratch: &Scratch, target: &str, name: &str, from: Option<&str>) -> String {
+pub(crate) fn sent(scratch: &Scratch, target: &str, name: &str, from: Option<&str>) -> String {
     let file = scratch.text(&format!("{name}-from-{}", from.unwrap_or("nothing")));
     let of = format!("{target}@{name}");
     let mut arguments = vec!["send", "-o", &file, &of];
@@ -111,7 +111,7 @@ fn sent(scratch: &Scratch, target: &str, name: &str, from: Option<&str>) -> Stri
 }
 
 /// The tree of a snapshot of an image, mounted.
-fn tree_of(scratch: &Scratch, image: &str, name: &str) -> Vec<String> {
+pub(crate) fn tree_of(scratch: &Scratch, image: &str, name: &str) -> Vec<String> {
     let place = scratch.path("look");
     fs::create_dir_all(&place).unwrap();
     let options = format!("snapshot={name}");
@@ -121,7 +121,7 @@ fn tree_of(scratch: &Scratch, image: &str, name: &str) -> Vec<String> {
     lines
 }
 
-fn mkfs(scratch: &Scratch, name: &str) -> String {
+pub(crate) fn mkfs(scratch: &Scratch, name: &str) -> String {
     let image = scratch.text(name);
     let made = ["mkfs", "-q", "--segment-size", "1M", "--size", "64M", &image];
     scratch.dendro(made).succeeds();

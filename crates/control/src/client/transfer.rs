@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use super::error::ClientError;
 use super::exchange::Client;
-use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
+use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use crate::messages::{Command, Outcome};
 
 /// How many bytes of a stream are taken at a time.
@@ -23,7 +23,7 @@ impl Client {
         &self,
         request: SendRequest,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<io::Result<StreamInfo>, ClientError> {
+    ) -> Result<io::Result<SentInfo>, ClientError> {
         let pair = UnixStream::pair().map_err(|source| self.unreachable(source))?;
         let (mut ours, theirs) = pair;
         let control = self.begin(Command::Send(request), Some(theirs.as_fd()))?;
@@ -59,6 +59,7 @@ impl Client {
     ) -> Result<io::Result<ReceivedInfo>, ClientError> {
         let pair = UnixStream::pair().map_err(|source| self.unreachable(source))?;
         let (mut ours, theirs) = pair;
+        let is_resumable = request.resumable;
         let control = self.begin(Command::Receive(request), Some(theirs.as_fd()))?;
         drop(theirs);
         let mut piece = vec![0; PIECE_LEN_BYTES];
@@ -68,7 +69,8 @@ impl Client {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // The daemon takes it for a stream that was cut off.
+                // The daemon takes it for a stream that was cut off, and may say how to go on.
+                Err(_) if is_resumable => break,
                 Err(error) => return Ok(Err(error)),
             };
             // The reply says why the daemon reads no more.

@@ -12,7 +12,7 @@ use super::damage::DamageInfo;
 use super::mounts::{MountReply, ViewInfo};
 use super::resizing::{ResizeProgress, Resized};
 use super::scrub::ScrubInfo;
-use super::streams::{ReceivedInfo, StreamInfo};
+use super::streams::{ReceivedInfo, SentInfo};
 use super::versions::VersionsReply;
 use super::volume::{Pong, VolumeInfo};
 
@@ -65,7 +65,7 @@ pub enum Outcome {
     /// The reply to that.
     Checked(Box<CheckReport>),
     /// The reply to [`Command::Send`](super::Command::Send), when the stream was written.
-    Sent(Box<StreamInfo>),
+    Sent(Box<SentInfo>),
     /// How far a volume that becomes shorter is; the reply to
     /// [`Command::Resize`](super::Command::Resize) follows.
     Resizing(ResizeProgress),

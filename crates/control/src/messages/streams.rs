@@ -16,6 +16,35 @@ pub struct SendRequest {
     /// The level of zstd that it is compressed with, 1 to 19; `None`: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
+    /// All snapshots are sent, and these are how heads of branches were; `None`: `of` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<Vec<SentHead>>,
+    /// The token of a receiver that has a part: only the rest is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
+}
+
+/// A snapshot that is like the head of a branch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentHead {
+    /// Its epoch.
+    pub epoch: u64,
+    /// The name of the branch.
+    pub branch: String,
+    /// Whether it is the main branch.
+    pub main: bool,
+}
+
+/// What was sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentInfo {
+    /// How many streams.
+    pub stream_count: u64,
+    /// The length of all of them.
+    pub sequence_bytes: u64,
+    /// What is in the last one.
+    #[serde(flatten)]
+    pub stream: StreamInfo,
 }
 
 /// A version that a stream is of, or that it is based on.
@@ -42,6 +71,10 @@ pub struct StreamInfo {
     pub snapshot: StreamVersion,
     /// The version that the receiver must have; `None`: the stream has all of the first one.
     pub base_snapshot: Option<StreamVersion>,
+    /// The branch whose head the version was; `None`: of none, or that is not known.
+    pub head_of: Option<String>,
+    /// Whether it has only the rest of the version.
+    pub rest: bool,
     /// Whether it is compressed.
     pub compressed: bool,
     /// Its length.
@@ -64,6 +97,17 @@ pub struct StreamInfo {
     pub content_bytes: u64,
 }
 
+/// A version of which a part was received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceivedPart {
+    /// The UUID of the volume on which it was made.
+    pub volume_uuid: String,
+    /// Its epoch there.
+    pub epoch: u64,
+    /// What `dendro send --resume` takes, to send the rest.
+    pub token: String,
+}
+
 /// Asks to receive a version. The client passes one end of a connected pair of sockets with the
 /// request (`SCM_RIGHTS`), writes the stream into the other, and shuts it down for writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +115,15 @@ pub struct ReceiveRequest {
     /// The name of the snapshot; `None`: the one that it had on the volume that sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What was received is kept if it breaks off.
+    #[serde(default)]
+    pub resumable: bool,
+    /// Branches are made that continue from the versions that were heads of branches.
+    #[serde(default)]
+    pub branches: bool,
+    /// What was kept earlier is deleted, and nothing is received.
+    #[serde(default)]
+    pub abort: bool,
 }
 
 /// A version that was received.
@@ -80,6 +133,19 @@ pub struct ReceivedInfo {
     pub name: Option<String>,
     /// Its epoch on this volume.
     pub epoch: u64,
+    /// How many versions were received; of several, this is the last one.
+    pub received_count: u64,
+    /// How many were there already.
+    pub skipped_count: u64,
+    /// The length of all streams.
+    pub sequence_bytes: u64,
+    /// The branches that were made.
+    pub made_branches: Vec<String>,
+    /// The snapshot that was the head of the main branch, by its name or epoch on this volume.
+    pub main_snapshot: Option<String>,
+    /// With `abort`: how many versions were given up that had been received in part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aborted_count: Option<u64>,
     /// What was in the stream.
     #[serde(flatten)]
     pub stream: StreamInfo,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::damage::DamageInfo;
 use super::mounts::{MountInfo, ViewInfo};
+use super::streams::ReceivedPart;
 
 /// A daemon, as it identifies itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,9 @@ pub struct VolumeInfo {
     /// Damage found in use that nobody has acknowledged; `None`: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met_damage: Option<DamageInfo>,
+    /// Versions of which a part was received, and is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received_parts: Vec<ReceivedPart>,
     /// Where it is mounted; `None` when the device was read offline.
     pub mount: Option<MountInfo>,
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, StreamInfo};
+use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use dendro_control::{AdminError, MountNamed};
 use dendro_disk::Versions;
 
@@ -90,7 +90,7 @@ impl Daemon<'_> {
         mount: Option<MountNamed<'_>>,
         request: &SendRequest,
         to: Option<OwnedFd>,
-    ) -> Result<StreamInfo, AdminError> {
+    ) -> Result<SentInfo, AdminError> {
         let to = to.ok_or_else(|| AdminError("no socket came with it".into()))?;
         let _turn = Turn::take(&self.sent_streams, MAX_STREAMS).ok_or_else(|| {
             AdminError(format!("{MAX_STREAMS} streams are being sent; wait until one has ended"))
@@ -118,7 +118,12 @@ impl Daemon<'_> {
         let stream = UnixStream::from(from);
         stream.set_read_timeout(Some(TIMEOUT)).map_err(refuse)?;
         let from = BufReader::new(Patient { stream, stop: &self.stop });
-        streams::receive(self.volume.disk(), request, from, &mut until_set(&self.stop))
-            .map_err(AdminError)
+        let received =
+            streams::receive(self.volume.disk(), request, from, &mut until_set(&self.stop));
+        received.map_err(|why| {
+            // Where the client is gone, this is the place to find the token.
+            log::info!("nothing was received: {why}");
+            AdminError(why)
+        })
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use dendro_control::streams::ReceivedPart;
 use dendro_control::{
     CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
-use dendro_disk::LogicalDisk;
+use dendro_disk::{LogicalDisk, Versions};
 use dendro_format::Superblock;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, COMPATIBLE_METADATA_COPY,
@@ -14,6 +15,7 @@ use dendro_format::superblock::{
     READ_ONLY_REMOVALS,
 };
 use dendro_logdisk::LogDisk;
+use dendro_transfer::kept_parts;
 
 /// The facts about the volume on `source`, without its mounts.
 pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
@@ -56,8 +58,20 @@ pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
         },
         damage: disk.recovery_notes().to_vec(),
         met_damage: None,
+        received_parts: received_parts(disk),
         mount: None,
     }
+}
+
+/// The versions of which a part was received, and is kept.
+fn received_parts(disk: &LogDisk) -> Vec<ReceivedPart> {
+    let table = disk.versions();
+    let parts = kept_parts(&table).map(|token| ReceivedPart {
+        volume_uuid: token.version.volume.to_string(),
+        epoch: token.version.epoch,
+        token: token.to_string(),
+    });
+    parts.collect()
 }
 
 fn features(superblock: &Superblock) -> FeatureInfo {

@@ -98,6 +98,7 @@ pub fn what_is_not_complete_is_no_version(disk: &dyn Versions) {
     let snapshot = rig.snapshot(0);
     let receive = |rig: &mut Rig<'_>, base| rig.try_begin_receive(base).map(|branch| branch.head());
     assert_eq!(receive(&mut rig, Some(HEAD)), Err(Error::NoSuchView(HEAD)));
+    assert_eq!(rig.note_receive(0, "note"), Err(Error::NoSuchView(HEAD)));
     let head = rig.begin_receive(Some(snapshot));
     let refused = Error::NoSuchView(head);
     let branch = head.branch;
@@ -109,6 +110,17 @@ pub fn what_is_not_complete_is_no_version(disk: &dyn Versions) {
     assert_eq!(rig.try_roll_back(branch, snapshot).map(drop), Err(refused));
     let no_receiver = rig.try_end_receive(0, Some("s"), ORIGIN, Timestamp(1)).map(drop);
     assert_eq!(no_receiver, Err(Error::NoSuchView(HEAD)));
+    let note = |disk: &dyn Versions| {
+        let table = disk.versions();
+        table.branch(branch).and_then(|branch| branch.receive_note().map(str::to_owned))
+    };
+    assert_eq!(note(disk), None);
+    for text in ["here", "there: 7", &"x".repeat(200)] {
+        rig.note_receive(branch, text).expect("it is being received");
+        assert_eq!(note(disk).as_deref(), Some(text));
+        assert!(disk.versions().is_receiving(branch));
+    }
+    assert!(matches!(rig.note_receive(branch, &"x".repeat(255)), Err(Error::BadName(..))));
     // What its base has, or had, is not made anew.
     let again = |rig: &mut Rig<'_>| {
         let hints = ListHints::default();

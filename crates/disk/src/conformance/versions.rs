@@ -80,6 +80,12 @@ impl<'d> Rig<'d> {
         answer
     }
 
+    pub(super) fn note_receive(&mut self, branch: u32, note: &str) -> Result<()> {
+        let answer = self.disk.note_receive(branch, note);
+        assert_eq!(answer, self.model.note_receive(branch, note), "{note} of {branch}");
+        answer
+    }
+
     /// A number for a new list in `head`. What is received from another disk has any numbers.
     fn new_number(&mut self, head: View, rng: &mut Rng) -> Option<Lid> {
         let table = self.model.table();
@@ -284,7 +290,8 @@ fn random_step(rig: &mut Rig<'_>, rng: &mut Rng, generator: &mut Generator, mix:
             2 => drop(rig.rename(view, &format!("r{step}"))),
             3 => drop(rig.hold(view, rng.chance(30))),
             4 | 5 => drop(rig.try_begin_receive(rng.chance(40).then_some(view))),
-            6 | 7 => {
+            6 => drop(rig.note_receive(head.branch, &format!("n{step}"))),
+            7 | 8 => {
                 let origin = Origin { volume: Uuid([9; 16]), epoch: 1 + rng.below(9) };
                 drop(rig.try_end_receive(head.branch, None, origin, Timestamp(1)));
             }

@@ -133,6 +133,14 @@ impl ModelVersions {
         Ok(branch)
     }
 
+    /// As [`Versions::note_receive`].
+    ///
+    /// # Errors
+    /// As [`Versions::note_receive`].
+    pub fn note_receive(&mut self, branch: u32, note: &str) -> Result<()> {
+        self.table.note_receive(branch, note)
+    }
+
     /// As [`Versions::end_receive`].
     ///
     /// # Errors

@@ -98,11 +98,20 @@ pub trait Versions: LogicalDisk {
     /// had it. So lists keep their numbers, whatever other versions this disk has.
     ///
     /// What the branch has is not a version until [`Self::end_receive`]. A crash leaves the branch,
-    /// and whoever opens the disk deletes it ([`Branch::is_receiving`]).
+    /// and whoever opens the disk deletes it ([`Branch::is_receiving`]), unless it has a note.
     ///
     /// # Errors
     /// [`NoSuchView`](crate::Error::NoSuchView), for heads too.
     fn begin_receive(&self, base: Option<View>) -> Result<Branch>;
+
+    /// Notes how far a version was received into `branch`, as a commit: after a crash the note is
+    /// there only if everything is that was committed before it. A branch with a note is to be kept
+    /// ([`Branch::receive_note`]). A note has 200 bytes at most.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView) for a branch that [`Self::begin_receive`] did not
+    /// make; [`BadName`](crate::Error::BadName) for a note that is too long.
+    fn note_receive(&self, branch: u32, note: &str) -> Result<()>;
 
     /// Makes a snapshot of what was received into `branch`, a version that was made at `origin` and
     /// at `time`, and deletes the branch's head, in one change.

@@ -20,7 +20,7 @@ mod tests;
 
 use dendro_base::{Origin, Timestamp};
 
-use super::version::{Branch, MAIN, Snapshot, check_name};
+use super::version::{Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, check_name};
 use crate::error::{Error, Result};
 use crate::types::View;
 
@@ -186,6 +186,23 @@ impl VersionTable {
         let branch = self.new_branch(name, parent, time)?;
         self.epoch = next_epoch;
         Ok(branch)
+    }
+
+    /// Notes how far a version was received into `branch`. The name of the branch has the note.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`] for a branch of another kind; [`Error::BadName`] for a note that is
+    /// too long.
+    pub fn note_receive(&mut self, branch: u32, note: &str) -> Result<()> {
+        let present = self.branch(branch).filter(|branch| branch.is_receiving());
+        let present = present.ok_or(Error::NoSuchView(View { branch, epoch: None }))?;
+        let noted = Branch { name: Branch::noted_name(branch, note), ..present.clone() };
+        if noted.name.len() > MAX_NAME_LEN_BYTES {
+            return Err(Error::BadName(note.to_owned(), "it is too long for a note"));
+        }
+        self.begin_change();
+        self.put_branch(noted);
+        Ok(())
     }
 
     /// Makes a snapshot of what was received into `branch`, which was made at `origin` and at

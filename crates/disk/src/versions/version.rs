@@ -69,6 +69,18 @@ impl Branch {
         format!("{RECEIVING}{branch}")
     }
 
+    /// The same with a note of how far it was received.
+    pub(super) fn noted_name(branch: u32, note: &str) -> String {
+        format!("{RECEIVING}{branch}:{note}")
+    }
+
+    /// What [`Versions::note_receive`](crate::Versions::note_receive) noted last: what is received
+    /// into it is to be kept, as it can be gone on with.
+    #[must_use]
+    pub fn receive_note(&self) -> Option<&str> {
+        self.name.strip_prefix(RECEIVING)?.split_once(':').map(|(_, note)| note)
+    }
+
     /// Whether a version is being received into it: what its head has is not complete.
     #[must_use]
     pub fn is_receiving(&self) -> bool {

@@ -106,6 +106,13 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// The names in the record at `index` of a list, with the files that they name, for tools that see
+/// records without a disk: none if it is no directory's, or malformed.
+pub fn names_in(index: u64, record: &[u8]) -> impl Iterator<Item = (Ino, &[u8])> {
+    let record = if index >= DIR_BASE { record } else { &[] };
+    entries(record).map_while(Result::ok).map(|entry| (entry.ino, entry.name))
+}
+
 /// `bytes` as a name in the directory `dir`, with the index of the record that holds its entry, or
 /// would hold it.
 pub(crate) fn locate<'n>(

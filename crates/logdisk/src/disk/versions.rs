@@ -53,6 +53,11 @@ impl Versions for LogDisk {
         self.versions.change(false, |table| table.begin_receive(base, time))
     }
 
+    fn note_receive(&self, branch: u32, note: &str) -> Result<()> {
+        // What was received so far is kept on a full disk, too.
+        self.versions.change(true, |table| table.note_receive(branch, note))
+    }
+
     fn end_receive(
         &self,
         branch: u32,

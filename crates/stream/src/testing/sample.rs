@@ -6,7 +6,7 @@ use dendro_format::MAX_PAGE_COUNT;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 
 use crate::encoder::{Encoder, Level};
-use crate::header::{Header, Version};
+use crate::header::{HeadOf, Header, Position, Version};
 use crate::item::{Item, ListChange};
 use crate::order::MAX_VALUE_LEN_BYTES;
 
@@ -76,6 +76,17 @@ pub fn header(rng: &mut Rng, has_base: bool) -> Header {
         version: version(rng),
         base: has_base.then(|| version(rng)),
         is_compressed: false,
+        head_of: rng.chance(30).then(|| HeadOf {
+            branch: "b".repeat(1 + rng.below(20) as usize),
+            is_main: rng.chance(50),
+        }),
+        is_followed: rng.chance(30),
+        // What is in order from the first list on is in order from there on.
+        rest: rng.chance(30).then(|| Position {
+            list: 1,
+            is_in_pages: rng.chance(50),
+            index: rng.below(MAX_PAGE_COUNT),
+        }),
     }
 }
 
@@ -161,6 +172,20 @@ pub fn encode(header: &Header, items: &[OwnItem], level: Option<Level>) -> Vec<u
     let mut encoder = Encoder::begin(Vec::new(), header, level).expect("a vector grows");
     for item in items {
         encoder.put(&item.borrowed()).expect("the items are in order");
+    }
+    encoder.end().expect("a vector grows").0
+}
+
+/// The same with a frame for each item.
+///
+/// # Panics
+/// When they are not in order.
+#[must_use]
+pub fn encode_in_small_frames(header: &Header, items: &[OwnItem]) -> Vec<u8> {
+    let mut encoder = Encoder::begin(Vec::new(), header, None).expect("a vector grows");
+    for item in items {
+        encoder.put(&item.borrowed()).expect("the items are in order");
+        encoder.end_frame().expect("a vector grows");
     }
     encoder.end().expect("a vector grows").0
 }

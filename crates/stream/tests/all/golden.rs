@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use dendro_base::{Timestamp, Uuid};
 use dendro_stream::testing::sample::OwnItem;
 use dendro_stream::testing::{sample, target};
-use dendro_stream::{Header, ListChange, Origin, Version};
+use dendro_stream::{HeadOf, Header, ListChange, Origin, Position, Version};
 
 const GOLDEN: &str = include_str!("../golden/stream.hex");
+const GOLDEN_REST: &str = include_str!("../golden/rest.hex");
 
 fn stream() -> (Header, Vec<OwnItem>) {
     let uuid = |first: u8| Uuid(std::array::from_fn(|at| first + at as u8));
@@ -22,6 +23,9 @@ fn stream() -> (Header, Vec<OwnItem>) {
         version: version(0x30, 0x41, Some("größer")),
         base: Some(version(0x50, 0x40, Some("base"))),
         is_compressed: false,
+        head_of: None,
+        is_followed: false,
+        rest: None,
     };
     let list = |list, change| OwnItem::List { list, change, hints: 1 };
     let items = vec![
@@ -37,9 +41,7 @@ fn stream() -> (Header, Vec<OwnItem>) {
     (header, items)
 }
 
-#[test]
-fn a_stream_has_the_bytes_that_it_always_had() {
-    let (header, items) = stream();
+fn check(header: Header, items: Vec<OwnItem>, golden: &str) {
     let bytes = sample::encode(&header, &items, None);
     let mut text = String::new();
     for line in bytes.chunks(16) {
@@ -48,6 +50,24 @@ fn a_stream_has_the_bytes_that_it_always_had() {
         }
         text.push('\n');
     }
-    assert_eq!(text, GOLDEN);
-    assert_eq!(target::read(&bytes).unwrap(), (header, items));
+    assert_eq!(text, golden);
+    assert_eq!(target::read(&bytes).expect("it was encoded just now"), (header, items));
+}
+
+#[test]
+fn a_stream_has_the_bytes_that_it_always_had() {
+    let (header, items) = stream();
+    check(header, items, GOLDEN);
+}
+
+#[test]
+fn the_rest_of_a_stream_in_a_sequence_has_the_bytes_that_it_always_had() {
+    let (header, items) = stream();
+    let header = Header {
+        head_of: Some(HeadOf { branch: "main".into(), is_main: true }),
+        is_followed: true,
+        rest: Some(Position { list: 1, is_in_pages: true, index: 0x0102_0304_0506 }),
+        ..header
+    };
+    check(header, items, GOLDEN_REST);
 }

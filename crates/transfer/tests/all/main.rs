@@ -2,4 +2,5 @@
 
 mod common;
 mod receive;
+mod resume;
 mod send;

@@ -14,18 +14,19 @@ use dendro_disk::model::{ModelDisk, ModelVersions};
 use dendro_disk::{Error, Lid, LogicalDisk, PAGE_SIZE, Snapshot, Versions, View};
 use dendro_logdisk::LogDisk;
 use dendro_stream::{Decoder, Problem, StreamError};
-use dendro_transfer::{ReceiveError, abandon, origin, receive};
+use dendro_transfer::{ReceiveError, Wanted, abandon, origin, receive};
 
 /// The volume that receives.
-const RECEIVER: Uuid = Uuid([8; 16]);
+pub(crate) const RECEIVER: Uuid = Uuid([8; 16]);
 
-fn try_receive(
+pub(crate) fn try_receive(
     disk: &dyn Versions,
     stream: &[u8],
     name: Option<&str>,
 ) -> Result<Snapshot, ReceiveError> {
     let mut decoder = Decoder::begin(stream)?;
-    receive(disk, RECEIVER, &mut decoder, name, &mut |_| ControlFlow::Continue(()))
+    let wanted = Wanted { name, note_interval_bytes: None };
+    receive(disk, RECEIVER, &mut decoder, wanted, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Receives snapshots of `source` into `target`, each on top of one that is there if possible, and
@@ -70,7 +71,7 @@ fn receive_all(source: &dyn Versions, snapshots: &[Snapshot], target: &dyn Versi
     }
 }
 
-fn verify(device: &dyn Device) {
+pub(crate) fn verify(device: &dyn Device) {
     let report = dendro_check::verify(device, &dendro_check::Options { data: true });
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
@@ -116,7 +117,7 @@ fn versions_are_received_by_the_log_structured_disk() {
 }
 
 /// A source with two snapshots, of a few lists each.
-fn small_source() -> (LogDisk, Snapshot, Snapshot) {
+pub(crate) fn small_source() -> (LogDisk, Snapshot, Snapshot) {
     let source = log_disk();
     let lists: Vec<Lid> = (0..3).map(|_| list_of(&source, 3)).collect();
     let a = source.snapshot(0, Some("a")).expect("there is room");
@@ -200,7 +201,8 @@ fn what_does_not_fit_is_refused_before_anything_is_read() {
     let (home, _) = sent(&target, &of_clone, Some(&copy));
     let mut decoder = Decoder::begin(&*home).expect("it was encoded just now");
     let mut go_on = |_| ControlFlow::Continue(());
-    let back = receive(&source, VOLUME, &mut decoder, None, &mut go_on).expect("the base is here");
+    let back = receive(&source, VOLUME, &mut decoder, Wanted::default(), &mut go_on)
+        .expect("the base is here");
     assert_eq!(state(&source, back.view()), state(&source, a.view()));
 }
 
@@ -239,7 +241,7 @@ fn a_receiver_that_is_told_to_end_leaves_nothing() {
     let (stream, _) = sent(&source, &of, None);
     let mut decoder = Decoder::begin(&*stream).expect("it was encoded just now");
     let mut asked = 0;
-    let ended = receive(&target, RECEIVER, &mut decoder, None, &mut |_| {
+    let ended = receive(&target, RECEIVER, &mut decoder, Wanted::default(), &mut |_| {
         asked += 1;
         if asked > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

@@ -6,8 +6,8 @@ use crate::common::{VOLUME, commit, list_of, log_disk, sent, state, version};
 use dendro_base::{Rng, Timestamp};
 use dendro_disk::model::{ModelDisk, ModelState, apply};
 use dendro_disk::{Lid, ListHints, Op, PAGE_SIZE, Snapshot, Versions, View};
-use dendro_stream::{Counts, Decoder, Encoder, Header, Item, ListChange, Version};
-use dendro_transfer::{SendError, send};
+use dendro_stream::{Counts, Decoder, Encoder, Header, Item, ListChange, Position, Version};
+use dendro_transfer::{SendError, SendRange, send};
 
 /// What `state` becomes with the changes of a stream.
 fn received(stream: &[u8], mut state: ModelState) -> ModelState {
@@ -152,16 +152,20 @@ fn a_version_that_is_deleted_or_not_wanted_any_more_is_not_sent_to_the_end() {
         version: Version { time: Timestamp(0), ..version(&of) },
         base: None,
         is_compressed: false,
+        head_of: None,
+        is_followed: false,
+        rest: None,
     };
+    let range = SendRange { of: of.view(), base: None, from: Position::START };
     let mut asked = 0;
     let encoder = Encoder::begin(Vec::new(), &header, None).expect("a vector grows");
-    let error = send(&disk, of.view(), None, encoder, &mut |_| {
+    let error = send(&disk, range, encoder, &mut |_| {
         asked += 1;
         if asked > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(error, Err(SendError::Interrupted)));
     let encoder = Encoder::begin(Vec::new(), &header, None).expect("a vector grows");
-    let error = send(&disk, of.view(), None, encoder, &mut |_| {
+    let error = send(&disk, range, encoder, &mut |_| {
         drop(disk.delete(of.view()));
         ControlFlow::Continue(())
     });

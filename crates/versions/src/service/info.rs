@@ -81,7 +81,12 @@ pub(super) fn snapshot_of(
 
 /// The name of a version, if it has one.
 pub(super) fn name(view: View, table: &VersionTable) -> Option<String> {
-    let of_branch = table.branch_of(view).map(|branch| branch.name.clone());
+    // What is noted of a version that is being received is no name.
+    let title = |branch: &Branch| match branch.receive_note() {
+        Some(note) => branch.name[..branch.name.len() - note.len() - 1].to_owned(),
+        None => branch.name.clone(),
+    };
+    let of_branch = table.branch_of(view).map(title);
     of_branch.or_else(|| table.snapshot_of(view).and_then(|snapshot| snapshot.name.clone()))
 }
 

@@ -1,6 +1,7 @@
 //! `dendro cp`: copies files out of a volume, with all that they have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -65,6 +66,42 @@ pub(crate) fn run(args: &CpArgs, quiet: bool) -> Result<(), Failure> {
     let Some((to, paths)) = args.paths.split_last() else {
         unreachable!("two are required");
     };
+    let CpArgs { recursive, keep_going, json, .. } = *args;
+    let output = if json { Output::Json } else { Output::Text { quiet } };
+    match copy(&opened.fs, paths, to, How { recursive, keep_going }, output)? {
+        0 => Ok(()),
+        1 => Err(opened.fail("one file was not copied, or not all of it, see above")),
+        count => {
+            Err(opened.fail(format_args!("{count} files were not copied, or not all, see above")))
+        }
+    }
+}
+
+/// How files are copied.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Directories with all that is in them.
+    pub(crate) recursive: bool,
+    /// With holes for what cannot be read.
+    pub(crate) keep_going: bool,
+}
+
+/// How the outcome is printed.
+#[derive(Clone, Copy)]
+pub(crate) enum Output {
+    Json,
+    Text { quiet: bool },
+}
+
+/// Copies the files at `paths` to `to`, a directory or a new name. Prints what was copied, and
+/// returns how many files were not.
+pub(crate) fn copy(
+    fs: &FileSystem,
+    paths: &[OsString],
+    to: &OsStr,
+    how: How,
+    output: Output,
+) -> Result<u64, Failure> {
     let (destination, new_name) = Destination::find(to)?;
     if new_name.is_some() && paths.len() > 1 {
         return Err(Failure::new(format_args!(
@@ -72,27 +109,21 @@ pub(crate) fn run(args: &CpArgs, quiet: bool) -> Result<(), Failure> {
             to.display()
         )));
     }
-    let mut copier = Copier::new(&opened.fs, &destination, args.keep_going);
+    let mut copier = Copier::new(fs, &destination, how.keep_going);
     let copied = paths.iter().try_for_each(|path| {
         let name = new_name.as_ref().map(|name| name.as_bytes());
-        copier.copy_named(&absolute(path), name, args.recursive)
+        copier.copy_named(&absolute(path), name, how.recursive)
     });
     let finished = copier.finish_directories();
     let outcome = copier.outcome;
-    if args.json {
+    if matches!(output, Output::Json) {
         json::print(&outcome)?;
     }
     copied.and(finished)?;
-    if !args.json && !quiet {
+    if matches!(output, Output::Text { quiet: false }) {
         output::print(&format!("{}\n", outcome.text()))?;
     }
-    match outcome.problem_count {
-        0 => Ok(()),
-        1 => Err(opened.fail("one file was not copied, or not all of it, see above")),
-        count => {
-            Err(opened.fail(format_args!("{count} files were not copied, or not all, see above")))
-        }
-    }
+    Ok(outcome.problem_count)
 }
 
 /// Copies all files of a version into the directory `to`, as far as they can be read.

@@ -250,6 +250,10 @@ const PAGES: &[(&str, Page)] = &[
                     "What changed since, into a pipe:",
                     "dendro send --from @monday mnt@tuesday | ssh host 'cat > tuesday.dendro'",
                 ),
+                (
+                    "All snapshots and branches, to another machine:",
+                    "dendro send --all mnt | ssh host dendro receive --branches copy.img",
+                ),
             ],
             &[("dendro-receive", 1), ("dendro-stream", 1), ("dendro-snapshot", 1)],
         ),
@@ -267,6 +271,11 @@ const PAGES: &[(&str, Page)] = &[
                     "dendro send --from @monday mnt@tuesday | ssh host dendro receive backup.img",
                 ),
                 ("From a file, under another name:", "dendro receive mnt@old monday.dendro"),
+                (
+                    "Over a connection that may break off, and what to do then:",
+                    "dendro send mnt@monday | ssh host dendro receive -s backup.img\n\
+                     dendro send --resume d1… mnt | ssh host dendro receive -s backup.img",
+                ),
             ],
             &[("dendro-send", 1), ("dendro-stream", 1), ("dendro-clone", 1)],
         ),
@@ -277,6 +286,20 @@ const PAGES: &[(&str, Page)] = &[
             &[("Whether a file is as it was written:", "dendro stream verify monday.dendro")],
             &[("dendro-send", 1), ("dendro-receive", 1)],
         ),
+    ),
+    (
+        "dendro-stream-restore",
+        Page {
+            examples: &[
+                ("One file:", "dendro stream restore monday.dendro /home/doc --to ."),
+                (
+                    "All files, of a stream that goes on from another one:",
+                    "dendro stream restore --base monday.dendro tuesday.dendro --to /tmp/tuesday",
+                ),
+            ],
+            exit_status: READ,
+            see_also: &[("dendro-stream", 1), ("dendro-cp", 1), ("dendro-receive", 1)],
+        },
     ),
     (
         "dendro-stream-verify",

@@ -91,7 +91,8 @@ fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
+/// All versions of a volume.
+pub(crate) fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
     match keeper.ask(VersionsRequest::List)? {
         VersionsReply::List(list) => Ok(list),
         other => Err(unexpected(&other)),

@@ -1,6 +1,7 @@
 //! Volumes and their mounts.
 
 use dendro_control::damage::DamageInfo;
+use dendro_control::streams::ReceivedPart;
 use dendro_control::{
     CheckpointInfo, FeatureInfo, MountInfo, SegmentInfo, SpaceInfo, SuperblockInfo, ViewInfo,
     VolumeInfo,
@@ -32,6 +33,7 @@ pub(crate) struct Volume<'a> {
     checkpoint: Checkpoint,
     damage: &'a [String],
     met_damage: Option<MetDamage>,
+    received_parts: &'a [ReceivedPart],
     mount: Option<Mount<'a>>,
 }
 
@@ -115,6 +117,7 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
             checkpoint: Checkpoint::from(&info.checkpoint),
             damage: &info.damage,
             met_damage: info.met_damage.as_ref().map(MetDamage::from),
+            received_parts: &info.received_parts,
             mount: info.mount.as_ref().map(Mount::from),
         }
     }

@@ -9,8 +9,8 @@ use dendro_disk::model::ModelState;
 use dendro_disk::testgen::{Generator, Profile};
 use dendro_disk::{Aru, Lid, ListHints, PAGE_SIZE, Snapshot, Versions, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
-use dendro_stream::{Counts, Encoder, Header, Version};
-use dendro_transfer::{origin, send};
+use dendro_stream::{Counts, Encoder, Header, Position, Version};
+use dendro_transfer::{SendRange, origin, send};
 
 /// The volume that sends.
 pub(crate) const VOLUME: Uuid = Uuid([7; 16]);
@@ -43,16 +43,31 @@ pub(crate) fn sent(
     of: &Snapshot,
     base: Option<&Snapshot>,
 ) -> (Vec<u8>, Counts) {
+    sent_from(disk, of, base, None)
+}
+
+/// The same from a place on.
+pub(crate) fn sent_from(
+    disk: &dyn Versions,
+    of: &Snapshot,
+    base: Option<&Snapshot>,
+    rest: Option<Position>,
+) -> (Vec<u8>, Counts) {
     let header = Header {
         stream: VOLUME,
         source: VOLUME,
         version: version(of),
         base: base.map(version),
         is_compressed: false,
+        head_of: None,
+        is_followed: false,
+        rest,
     };
     let encoder = Encoder::begin(Vec::new(), &header, None).expect("a vector grows");
     let mut go_on = |_| ControlFlow::Continue(());
-    send(disk, of.view(), base.map(Snapshot::view), encoder, &mut go_on).expect("it can be read")
+    let from = rest.unwrap_or(Position::START);
+    let range = SendRange { of: of.view(), base: base.map(Snapshot::view), from };
+    send(disk, range, encoder, &mut go_on).expect("it can be read")
 }
 
 pub(crate) fn state(disk: &dyn Versions, view: View) -> ModelState {
