@@ -176,13 +176,16 @@ install-files:
 	sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/dendro-scrub@.service.in \
 	    > "$(DESTDIR)$(UNITDIR)/dendro-scrub@.service"
 	install -m 644 packaging/systemd/dendro-scrub@.timer "$(DESTDIR)$(UNITDIR)"
+	sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/dendro-replicate@.service.in \
+	    > "$(DESTDIR)$(UNITDIR)/dendro-replicate@.service"
 	install -m 644 packaging/magic/dendrofs "$(DESTDIR)$(DATADIR)/dendrofs/magic"
 	install -m 644 README.md docs/GLOSSARY.md docs/SEMANTICS.md docs/CONTROL.md docs/JSON.md \
 	    docs/RECIPES.md "$(DESTDIR)$(DOCDIR)"
 
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(UDEVDIR)/61-dendro.rules" \
-	    "$(DESTDIR)$(UNITDIR)"/dendro-scrub@.service "$(DESTDIR)$(UNITDIR)"/dendro-scrub@.timer
+	    "$(DESTDIR)$(UNITDIR)"/dendro-scrub@.service "$(DESTDIR)$(UNITDIR)"/dendro-scrub@.timer \
+	    "$(DESTDIR)$(UNITDIR)"/dendro-replicate@.service
 	for name in $(LINKS); do \
 	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8" \
 	        "$(DESTDIR)$(BASHDIR)/$$name"; done

@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod cleaning;
 pub(crate) mod files;
 pub(crate) mod fork;
+pub(crate) mod replicate;
 pub(crate) mod resize;
 pub(crate) mod scrub;
 pub(crate) mod streams;
@@ -23,6 +24,7 @@ use self::check::{CheckArgs, ImageArgs, RebuildArgs};
 use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use self::replicate::ReplicateArgs;
 use self::resize::ResizeArgs;
 use self::scrub::ScrubArgs;
 use self::streams::{ReceiveArgs, SendArgs, StreamArgs};
@@ -107,6 +109,8 @@ pub(crate) enum Command {
     Receive(ReceiveArgs),
     /// Look into a stream that was kept in a file
     Stream(StreamArgs),
+    /// Keep a standby of a volume, here or on another machine, some seconds behind it
+    Replicate(ReplicateArgs),
     /// Make a working tree that goes on from another, and mount it
     Fork(ForkArgs),
     /// List forks: where they are mounted, what differs, and what they take

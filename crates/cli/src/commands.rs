@@ -21,6 +21,7 @@ pub(crate) mod image;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod rebuild;
+pub(crate) mod replicate;
 pub(crate) mod resize;
 pub(crate) mod scrub;
 pub(crate) mod segments;

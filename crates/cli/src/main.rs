@@ -26,8 +26,8 @@ use std::process::ExitCode;
 
 use args::Command;
 use commands::{
-    check, cleaning, damage, dump, files, fork, generate, image, mkfs, mount, rebuild, resize,
-    scrub, segments, stat, streams, try_command, udev, umount, versions, volume,
+    check, cleaning, damage, dump, files, fork, generate, image, mkfs, mount, rebuild, replicate,
+    resize, scrub, segments, stat, streams, try_command, udev, umount, versions, volume,
 };
 use failure::Failure;
 
@@ -86,6 +86,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Send(args) => streams::send(args, quiet),
         Command::Receive(args) => streams::receive(args, quiet),
         Command::Stream(args) => streams::stream(&args.verb, quiet),
+        Command::Replicate(args) => replicate::run(args, quiet),
         Command::Fork(args) => fork::fork(args, quiet),
         Command::Forks(args) => fork::forks(args),
         Command::Drop(args) => fork::drop_forks(args, quiet),

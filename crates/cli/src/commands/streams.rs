@@ -18,7 +18,7 @@ use crate::args::streams::StreamVerb;
 use crate::failure::Failure;
 
 pub(crate) use receive::receive;
-pub(crate) use send::send;
+pub(crate) use send::{send, send_to};
 
 pub(crate) fn stream(verb: &StreamVerb, quiet: bool) -> Result<(), Failure> {
     match verb {

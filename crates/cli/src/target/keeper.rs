@@ -92,6 +92,14 @@ impl Keeper {
         }
     }
 
+    /// The UUID of the volume.
+    pub(crate) fn uuid(&self) -> Result<String, Failure> {
+        match self {
+            Self::Daemon(served) => Ok(served.pong.uuid.clone()),
+            Self::Offline(source) => Ok(offline::info(source)?.uuid),
+        }
+    }
+
     /// The segments of the volume.
     pub(crate) fn segments(&self) -> Result<Segments, Failure> {
         match self {

@@ -407,6 +407,25 @@ fn try_streams(
     let copy = scratch.text("copy-of-all");
     printed.run(scratch, "mkfs", &["--size", "64M", &copy]);
     printed.run(scratch, "receive", &["--branches", &copy, &all]);
+    let standby = scratch.text("standby");
+    printed.run(scratch, "mkfs", &["--size", "64M", &standby]);
+    for _ in 0..2 {
+        printed.run(scratch, "replicate", &["--once", mount, &standby]);
+    }
+    try_failing_replication(scratch, printed, mount);
+}
+
+/// A standby that is not there, until it is given up.
+fn try_failing_replication(scratch: &Scratch, printed: &mut Printed, mount: &str) {
+    let out = fs::File::create(scratch.path("failed")).unwrap();
+    let mut command = scratch.command(["-q", "replicate", "--json", mount]);
+    let mut replicating = command.arg(scratch.path("nowhere")).stdout(out).spawn().unwrap();
+    let lines = || fs::read_to_string(scratch.path("failed")).unwrap();
+    wait_until("it has failed", || lines().ends_with('\n'));
+    // timeout(1) passes it on.
+    signal(replicating.id(), "TERM");
+    replicating.wait().unwrap();
+    printed.note("replicate", &lines());
 }
 
 /// Reads all files that can be read, those of snapshots too.

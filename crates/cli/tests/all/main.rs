@@ -31,6 +31,7 @@ mod reach;
 mod rebuild;
 mod receive;
 mod repair;
+mod replicate;
 mod resize;
 mod scrub;
 mod send;

@@ -255,7 +255,7 @@ const PAGES: &[(&str, Page)] = &[
                     "dendro send --all mnt | ssh host dendro receive --branches copy.img",
                 ),
             ],
-            &[("dendro-receive", 1), ("dendro-stream", 1), ("dendro-snapshot", 1)],
+            &[("dendro-receive", 1), ("dendro-stream", 1), ("dendro-replicate", 1)],
         ),
     ),
     (
@@ -300,6 +300,23 @@ const PAGES: &[(&str, Page)] = &[
             exit_status: READ,
             see_also: &[("dendro-stream", 1), ("dendro-cp", 1), ("dendro-receive", 1)],
         },
+    ),
+    (
+        "dendro-replicate",
+        plain(
+            &[
+                ("Ten seconds behind:", "dendro replicate /home host:/srv/home.img"),
+                (
+                    "On the other machine, to go on with what was sent last:",
+                    "dendro clone /srv/home.img@replica-… live\ndendro promote /srv/home.img:live",
+                ),
+                (
+                    "Every night from a timer, with snapshots of the last month:",
+                    "dendro replicate --once --keep 30d:1d /home host:/srv/home.img",
+                ),
+            ],
+            &[("dendro-send", 1), ("dendro-receive", 1), ("dendro-promote", 1)],
+        ),
     ),
     (
         "dendro-stream-verify",

@@ -65,7 +65,7 @@ fn send_to_file(
 }
 
 /// Writes what `request` asks for to `out`.
-fn send_to(
+pub(crate) fn send_to(
     keeper: &Keeper,
     request: SendRequest,
     out: &mut impl Write,
