@@ -4,3 +4,4 @@ mod common;
 mod receive;
 mod resume;
 mod send;
+mod trees;
