@@ -190,7 +190,7 @@ class Said:
             r"files in this directory have lost their names, .*; that is in (.*)", " and ")
         # Those that are lost, or their i-nodes. That of a directory stands for all below it.
         self.lost = places(r"(?:a file's i-node is missing or malformed"
-                           r"|an entry names a file that is not there): .*; that is in (.*)",
+                           r"|an entry names a file that is not there|a directory is lost): .*; that is in (.*)",
                            " and ") - {""}
         self.remade = "\n".join(line for line in said.splitlines() if "error 202" in line)
 

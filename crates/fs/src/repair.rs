@@ -8,8 +8,8 @@
 //! - [`head`]: the head that is changed: its units and entries.
 //! - [`file`]: i-nodes, pages, stray records. [`xattrs`]: extended attributes.
 //! - [`directory`]: the records of a directory.
-//! - [`tree`]: entries, parents, link counts, orphans. [`lost_found`]: names for what has none;
-//!   [`names`]: those that other versions have.
+//! - [`tree`]: entries, parents, link counts, orphans. [`lost_found`]: names for what has none,
+//!   and directories that are lost; [`names`]: those that other versions have.
 //!
 //! # Invariants
 //!
@@ -173,7 +173,8 @@ pub fn repair(
     Err(FsError::Corrupted("the repair comes to no end".into()))
 }
 
-/// The order in which kinds are mended: what later ones rely on comes first.
+/// The order in which kinds are mended: what later ones rely on comes first. A directory that is
+/// lost is made anew of what has lost its name with it.
 const fn stage(code: FindingCode) -> u32 {
     match code {
         FindingCode::BadVolume => 0,
@@ -194,7 +195,8 @@ const fn stage(code: FindingCode) -> u32 {
         | FindingCode::WrongDirectorySize => 2,
         FindingCode::DanglingEntry | FindingCode::WrongKind | FindingCode::WrongParent => 3,
         FindingCode::DirectoryLoop | FindingCode::Unreachable => 4,
-        FindingCode::WrongLinkCount | FindingCode::BadOrphan => 5,
+        FindingCode::LostDirectory => 5,
+        FindingCode::WrongLinkCount | FindingCode::BadOrphan => 6,
     }
 }
 
@@ -226,6 +228,7 @@ fn mend(
                     strays.entry(directory).or_default().push(ino);
                 }
             }),
+            5 => lost_found::return_directory(head, finding),
             _ => tree::mend_count(head, finding),
         };
         match mended {

@@ -43,7 +43,7 @@ fn names_come_back_from_a_snapshot_or_are_in_lost_and_found_and_the_state_before
     let before = fs::read(&image).unwrap();
     let found = scratch.dendro(["check", "-n", &image]);
     assert_eq!(found.code, Some(4), "{found:?}");
-    let mending = "-y, for 215: gives it the name that another version has, or one in /lost+found";
+    let mending = "-y, for 215: gives it the name that another version has, or its number as one";
     for part in ["error 202: ", "error 215: ", mending] {
         assert!(found.out.contains(part), "no {part} in {found:?}");
     }

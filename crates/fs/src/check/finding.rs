@@ -82,7 +82,7 @@ codes! {
     /// Two entries of a directory have the same name or slot.
     DuplicateEntry = 206, Error, Asked, "two entries of a directory have one name or place",
         "keeps one of two equal entries; gives an entry for another file a new name";
-    /// An entry names a file that does not exist.
+    /// An entry names a file that does not exist, and does not call it a directory.
     DanglingEntry = 207, Error, Asked, "an entry names a file that is not there",
         "removes the entry";
     /// The type in an entry differs from that of the file.
@@ -109,7 +109,7 @@ codes! {
         "lets the file end behind its data";
     /// A file has no name and is not on the orphan list.
     Unreachable = 215, Error, Asked, "a file has no name",
-        "gives it the name that another version has, or one in /lost+found";
+        "gives it the name that another version has, or its number as one, mostly in /lost+found";
     /// The orphan list has a file that is not an orphan, or lacks one that is.
     BadOrphan = 216, Warning, Safe, "the list of orphans is wrong",
         "corrects the list";
@@ -134,6 +134,9 @@ codes! {
     /// A file has fewer pages than its page count says.
     LostPages = 223, Error, Asked, "pages of a file are lost",
         "writes the number of pages that are left; what is lost reads as zeros";
+    /// An entry names a directory that does not exist.
+    LostDirectory = 224, Error, Asked, "a directory is lost",
+        "makes it anew with the files that say that they were in it; if none does, removes its name";
 }
 
 impl FindingCode {

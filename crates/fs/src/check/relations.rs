@@ -120,7 +120,11 @@ fn check_entries(ino: Ino, facts: &Facts, entries: &EntriesFor, findings: &mut V
             findings.push(Finding::new(code, *parent, detail).about(name, ino));
         };
         if !facts.is_there() {
-            find(FindingCode::DanglingEntry, format!("{text} names i-node {ino}"));
+            let code = match kind {
+                FileKind::Directory => FindingCode::LostDirectory,
+                _ => FindingCode::DanglingEntry,
+            };
+            find(code, format!("{text} names i-node {ino}"));
             continue;
         }
         match facts.kind() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_disk::{Error as DiskError, View};
 
-use super::head::{Child, Head};
+use super::head::Head;
 use crate::check::{Finding, FindingCode};
 use crate::error::{FsError, Result};
 use crate::types::{FileKind, Ino};
@@ -15,19 +15,9 @@ use crate::types::{FileKind, Ino};
 /// In so many versions names are looked for.
 const MAX_VERSIONS: usize = 32;
 
-/// The most directories on a path.
-const MAX_DEPTH: usize = 4096;
-
-/// A directory, and a name in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) directory: Ino,
-    pub(super) name: Vec<u8>,
-}
-
-/// Where files had their names.
+/// The names that files had in the directories that they say they were in.
 #[derive(Default)]
-pub(super) struct Names(BTreeMap<Ino, Place>);
+pub(super) struct Names(BTreeMap<Ino, Vec<u8>>);
 
 impl Names {
     /// Looks for names of the files that `findings` say have none. Of several versions the newest
@@ -49,7 +39,8 @@ impl Names {
         versions.sort_by_key(order);
         let mut names = BTreeMap::new();
         for (directory, mut files) in wanted {
-            if !is_directory(head, directory)? {
+            let inode = head.inode(&mut head.edits(), directory)?;
+            if inode.is_some_and(|inode| inode.kind != FileKind::Directory) {
                 continue;
             }
             for view in versions.iter().take(MAX_VERSIONS) {
@@ -58,8 +49,7 @@ impl Names {
                 }
                 let looked = head.each_entry_in(*view, directory, |_, entry| {
                     if files.remove(&entry.ino) {
-                        let name = entry.name.to_vec();
-                        names.insert(entry.ino, Place { directory, name });
+                        names.insert(entry.ino, entry.name.to_vec());
                     }
                 });
                 match looked {
@@ -73,31 +63,8 @@ impl Names {
         Ok(Self(names))
     }
 
-    /// Where a file can get its name back.
-    pub(super) fn place(&self, head: &Head<'_>, child: Child) -> Result<Option<&Place>> {
-        let Some(place) = self.0.get(&child.ino) else { return Ok(None) };
-        let is_free =
-            child.kind != FileKind::Directory || !is_inside(head, place.directory, child.ino)?;
-        Ok(Some(place).filter(|_| is_free))
+    /// The name that a file had.
+    pub(super) fn of(&self, ino: Ino) -> Option<&[u8]> {
+        self.0.get(&ino).map(Vec::as_slice)
     }
-}
-
-fn is_directory(head: &Head<'_>, ino: Ino) -> Result<bool> {
-    let inode = head.inode(&mut head.edits(), ino)?;
-    Ok(inode.is_some_and(|inode| inode.kind == FileKind::Directory))
-}
-
-/// Whether `directory` is `above`, or lies somewhere in it, or in a loop.
-fn is_inside(head: &Head<'_>, directory: Ino, above: Ino) -> Result<bool> {
-    let mut at = directory;
-    for _ in 0..MAX_DEPTH {
-        if at == above {
-            return Ok(true);
-        }
-        match head.inode(&mut head.edits(), at)? {
-            Some(inode) if at != Ino::ROOT => at = Ino(inode.parent),
-            _ => return Ok(false),
-        }
-    }
-    Ok(true)
 }

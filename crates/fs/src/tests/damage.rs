@@ -152,6 +152,12 @@ fn the_verifier_finds_lists_that_are_missing_or_too_many() {
     );
     expect(
         |fixture, aru| {
+            aru.delete_list(find(fixture, b"d").lid());
+        },
+        &[FindingCode::LostDirectory, FindingCode::Unreachable],
+    );
+    expect(
+        |fixture, aru| {
             let list = fixture.disk.allocate_list().unwrap();
             aru.create_list(list, dendro_disk::ListHints::default());
             let mut inode = Inode::new(FileKind::Regular, 0o644, crate::FileTime::default());

@@ -390,9 +390,75 @@ fn a_directory_of_which_no_record_is_left_stays_one_by_its_name() {
         let place = if has_snapshot {
             ["d/sub", "d/link"].map(String::from)
         } else {
-            [sub, link].map(|ino| format!("lost+found/#{ino}"))
+            [sub, link].map(|ino| format!("d/#{ino}"))
         };
         assert_eq!(place.map(|path| find(&fs, &path)), [Some(sub), Some(link)]);
+    }
+}
+
+/// The sample with a file in `d/sub`, and a snapshot of it, which then loses the lists of `lost`.
+/// It is mended, with the names of the snapshot or without, also after a crash in any moment.
+/// Returns the file systems.
+fn mended_without_lists(lost: &[&str], has_snapshot: bool) -> Vec<FileSystem> {
+    use dendro_disk::Versions;
+    let fixture = sample();
+    let sub = ino(&fixture, "d/sub");
+    fixture.fs.mknod(&USER, sub, b"file", 0o100_644, 0).unwrap();
+    let snapshot = fixture.disk.snapshot(0, Some("s")).unwrap().view();
+    let mut aru = Aru::new(View::HEAD);
+    for path in lost {
+        aru.delete_list(ino(&fixture, path).lid());
+    }
+    fixture.disk.commit(aru).unwrap();
+    let mend = |disk: &Arc<ModelDisk>, versions: &[View]| {
+        let done = repair(&**disk, View::HEAD, versions, &OPTIONS, &mut || Ok(())).unwrap();
+        assert_eq!((done.left, done.failures), (vec![], vec![]));
+        assert_eq!(verify(&**disk, View::HEAD), Ok(vec![]));
+        mount(disk)
+    };
+    if has_snapshot {
+        return vec![mend(&fixture.disk, &[snapshot])];
+    }
+    let disk = copy(&fixture.disk);
+    let whole = mend(&disk, &[]);
+    let crashed = disk.history().into_iter().map(|(_, state)| {
+        let crashed = Arc::new(ModelDisk::from_state(state, None));
+        mend(&crashed, &[])
+    });
+    crashed.chain([whole]).collect()
+}
+
+#[test]
+fn a_directory_of_which_nothing_is_left_is_made_anew_with_what_was_in_it() {
+    let whole = sample();
+    let (sub, link) = (ino(&whole, "d/sub"), ino(&whole, "d/link"));
+    let by_number = [sub, link].map(|ino| format!("d/#{ino}"));
+    for (has_snapshot, paths) in [(false, by_number), (true, ["d/sub", "d/link"].map(String::from))]
+    {
+        for fs in mended_without_lists(&["d"], has_snapshot) {
+            assert_eq!(paths.each_ref().map(|path| find(&fs, path)), [Some(sub), Some(link)]);
+            assert!(find(&fs, &format!("{}/file", paths[0])).is_some());
+            let attr = fs.getattr(find(&fs, "d").unwrap()).unwrap();
+            assert_eq!((attr.kind, attr.perm), (FileKind::Directory, 0o700));
+        }
+    }
+}
+
+#[test]
+fn what_was_in_a_lost_directory_without_a_name_stays_together() {
+    let (sub, link) = (ino(&sample(), "d/sub"), ino(&sample(), "d/link"));
+    for fs in mended_without_lists(&["d", "d/sub"], false) {
+        assert_eq!(find(&fs, &format!("d/#{link}")), Some(link));
+        let file = Ino(link.0.max(sub.0) + 1);
+        assert_eq!(find(&fs, &format!("lost+found/#{sub}/#{file}")), Some(file));
+    }
+}
+
+#[test]
+fn the_name_of_a_lost_directory_goes_if_nothing_says_that_it_was_in_it() {
+    for fs in mended_without_lists(&["d", "d/sub", "d/link", "d/sub/file"], false) {
+        assert_eq!((find(&fs, "d"), find(&fs, "lost+found")), (None, None));
+        assert!(find(&fs, "f").is_some());
     }
 }
 
