@@ -33,11 +33,12 @@ use std::hash::BuildHasher;
 
 use dendro_disk::{Aru, ListHints, LogicalDisk, View};
 
-use self::head::Head;
+use self::head::{BATCH_LEN, Head};
 use self::names::Names;
 use crate::check::{CheckOptions, Finding, FindingCode, Mending, verify_with};
 use crate::error::{FsError, Result};
 use crate::layout::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
+use crate::layout::inode::Inode;
 use crate::layout::volume::{self, Volume};
 use crate::types::{FileTime, Ino};
 
@@ -286,12 +287,35 @@ fn make_volume(
             let is_good = other != view && Volume::read(disk, other, false).is_ok();
             is_good.then(|| disk.record(other, VOLUME_LIST, HEAD_INDEX).ok().flatten()).flatten()
         };
-        let description = match versions.iter().find_map(of) {
+        let mut description = match versions.iter().find_map(of) {
             Some(record) => record.to_vec(),
             None => volume::encode("", options.hash_key, options.now, 0),
         };
+        if has_punched_orphan(disk, view)? {
+            description = volume::with_punched_ranges(&description)?;
+        }
         aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
     }
     disk.commit(aru)?;
     Ok(())
+}
+
+/// Whether the orphan list has a file of which a range is still to be freed. One that is missing
+/// there is entered later.
+fn has_punched_orphan(disk: &dyn LogicalDisk, view: View) -> Result<bool> {
+    let mut from = 0;
+    loop {
+        let batch = disk.records(view, ORPHAN_LIST, from, BATCH_LEN)?;
+        for (ino, _) in &batch {
+            let record = disk.record(view, Ino(*ino).lid(), HEAD_INDEX)?;
+            let inode = record.and_then(|record| Inode::decode(Ino(*ino), &record).ok());
+            if inode.is_some_and(|inode| inode.punched.is_some()) {
+                return Ok(true);
+            }
+        }
+        match batch.last().and_then(|(last, _)| last.checked_add(1)) {
+            Some(next) if batch.len() == BATCH_LEN => from = next,
+            _ => return Ok(false),
+        }
+    }
 }

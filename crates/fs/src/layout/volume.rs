@@ -75,13 +75,22 @@ pub(crate) fn set_punched_ranges(
     let record = disk
         .record(view, VOLUME_LIST, HEAD_INDEX)?
         .ok_or_else(|| FsError::Corrupted("the disk has no file system".into()))?;
-    let (head, rest) = split_head::<VolumeV1>(&record, "the volume's description")?;
-    if head.incompatible.get() & PUNCHED_RANGES == 0 {
-        let mut head = *head;
-        head.incompatible = (head.incompatible.get() | PUNCHED_RANGES).into();
-        aru.put_record(VOLUME_LIST, HEAD_INDEX, [head.as_bytes(), rest].concat());
+    let changed = with_punched_ranges(&record)?;
+    if *changed != *record {
+        aru.put_record(VOLUME_LIST, HEAD_INDEX, changed);
     }
     Ok(())
+}
+
+/// The record of a description with the feature [`PUNCHED_RANGES`].
+///
+/// # Errors
+/// [`FsError::Corrupted`] if it is too short.
+pub(crate) fn with_punched_ranges(record: &[u8]) -> Result<Vec<u8>> {
+    let (head, rest) = split_head::<VolumeV1>(record, "the volume's description")?;
+    let mut head = *head;
+    head.incompatible = (head.incompatible.get() | PUNCHED_RANGES).into();
+    Ok([head.as_bytes(), rest].concat())
 }
 
 /// The record of a new volume's description, with incompatible `features`.

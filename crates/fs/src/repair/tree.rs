@@ -1,12 +1,14 @@
 //! What directories and the orphan list say of files.
 
+use dendro_disk::Aru;
+
 use super::head::Head;
 use crate::check::{Finding, FindingCode};
 use crate::error::{FsError, Result};
 use crate::layout::dirent;
 use crate::layout::format::ORPHAN_LIST;
 use crate::layout::inode::{Inode, InodeState};
-use crate::layout::orphan_list;
+use crate::layout::{orphan_list, volume};
 use crate::types::{FileKind, Ino};
 
 /// Mends an entry that names nothing, says the wrong type, or names a directory that is elsewhere.
@@ -79,7 +81,13 @@ pub(super) fn mend_count(head: &Head<'_>, finding: &Finding) -> Result<()> {
     let freeing = inode.as_ref().and_then(Inode::freeing_orphan);
     match (inode, freeing) {
         (Some(inode), Some(kind)) if inode.kind == FileKind::Regular => {
-            head.commit(edits, |aru| orphan_list::enter(aru, ino, kind))
+            let mut aru = Aru::new(head.view());
+            orphan_list::enter(&mut aru, ino, kind);
+            if inode.punched.is_some() {
+                volume::set_punched_ranges(head.disk(), head.view(), &mut aru)?;
+            }
+            head.disk().commit(aru)?;
+            Ok(())
         }
         (Some(_), freeing) => {
             if freeing.is_some() {

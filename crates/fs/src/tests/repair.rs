@@ -10,9 +10,9 @@ use dendro_disk::{Aru, Lid, LogicalDisk, View};
 use super::check::damage;
 use super::damage::sample;
 use super::{Fixture, USER, noatime};
-use crate::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
-use crate::layout::dirent;
-use crate::layout::inode::Inode;
+use crate::format::{HEAD_INDEX, ORPHAN_LIST, ORPHAN_PUNCH, PUNCHED_RANGES, VOLUME_LIST};
+use crate::layout::inode::{Inode, InodeState};
+use crate::layout::{dirent, orphan_list};
 use crate::testing::StepClock;
 use crate::{
     FileKind, FileSystem, FileTime, Finding, FindingCode, Ino, Mending, RepairOptions, repair,
@@ -610,6 +610,29 @@ fn without_any_description_all_names_move_to_where_a_new_key_has_them() {
     let mut value = fs.getxattr(find(&fs, "short").unwrap(), b"user.b").unwrap();
     value.dedup();
     assert_eq!(value, [1]);
+}
+
+#[test]
+fn a_description_made_anew_says_that_a_range_is_still_to_be_freed() {
+    for has_orphan in [true, false] {
+        let fixture = sample();
+        let f = ino(&fixture, "f");
+        let mut aru = Aru::new(View::HEAD);
+        change(&fixture, &mut aru, f, |inode| {
+            (inode.state, inode.pages) = (InodeState::PUNCHING, 2);
+            inode.punched = Some(Box::new(1..2));
+        });
+        if has_orphan {
+            orphan_list::enter(&mut aru, f, ORPHAN_PUNCH);
+        }
+        aru.delete_list(VOLUME_LIST);
+        fixture.disk.commit(aru).unwrap();
+        let disk = copy(&fixture.disk);
+        mend(&disk);
+        let description = disk.record(View::HEAD, VOLUME_LIST, HEAD_INDEX).unwrap().unwrap();
+        assert_eq!(description[20], PUNCHED_RANGES as u8, "{has_orphan}");
+        assert!(find(&mount(&disk), "f").is_some());
+    }
 }
 
 /// Damage at random, and a repair of it, also after crashes.
