@@ -38,7 +38,7 @@ pub use read::{
     find_superblocks,
 };
 pub use rebuild::{
-    Extent, LostPage, Rebuild, RebuildOptions, RebuildReport, Restored, Source, rebuild,
+    Extent, LostPages, Rebuild, RebuildOptions, RebuildReport, Restored, Source, rebuild,
 };
 pub use verify::{
     Counts, Finding, FindingKind, Options, Report, SeenIn, Severity, Version, Watch, verify,

@@ -60,7 +60,7 @@ mod sweep;
 mod version_table;
 mod write;
 
-pub use report::{Extent, LostPage, RebuildReport, Restored, Source};
+pub use report::{Extent, LostPages, RebuildReport, Restored, Source};
 
 /// After a rebuild so many segments at least must be clean, so that the volume can be mounted: two
 /// for the log, which continues in fresh ones, and two for the checkpoint behind it.
@@ -127,8 +127,8 @@ impl Rebuild {
         let mut found = Found::find(device)?;
         let sweep = {
             let volume = found.volume(device)?;
-            let count = volume.layout().segment_count();
-            Sweep::run(&volume, &mut |segment| progress(segment.0 + 1, count))
+            let count = found.superblock.layout.segment_count();
+            Sweep::run(&volume, &mut |segment| progress((segment.0 + 1).min(count), count))
         };
         found.adopt_identity(&sweep);
         let mut volume = found.volume(device)?;
@@ -139,7 +139,8 @@ impl Rebuild {
         found.mirrors.extend(checkpoints.iter().flat_map(|of| &of.checkpoint.mirrors));
         volume.adopt_mirrors(found.mirrors.iter().copied());
         let in_force = checkpoints.iter().find(|of| found.names(of)).cloned();
-        let base = Base::choose(&volume, &sweep, checkpoints, in_force.as_ref());
+        let layout = found.superblock.layout;
+        let base = Base::choose(&volume, layout, &sweep, checkpoints, in_force.as_ref());
         let mut report = RebuildReport {
             extent: Extent::Nothing,
             checkpoint: None,
@@ -150,6 +151,8 @@ impl Rebuild {
             may_lack_nodes: false,
             restored_entry_count: 0,
             lost_pages: Vec::new(),
+            lost_end_bytes: u64::from(found.lost_segment_count()) << layout.segment_size_log2(),
+            may_lack_log: false,
             unknown_move_count: 0,
             next_list: 0,
             grown_bytes: 0,
@@ -168,7 +171,7 @@ impl Rebuild {
                 return Ok(Self { found, sweep, work, report });
             }
             Base::Gaps(of, map) => (Some(of.checkpoint), *map),
-            Base::Lost => (None, OldMap::lost(&volume)),
+            Base::Lost => (None, OldMap::lost(layout)),
         };
         report.extent = if base.is_some() { Extent::Parts } else { Extent::Map };
         report.checkpoint = base.as_ref().map(|of| of.seq);
@@ -180,6 +183,9 @@ impl Rebuild {
         report.restored_entry_count = plan.restored_entry_count;
         report.unknown_move_count = plan.unknown_move_count;
         report.lost_pages = plan.lost_pages();
+        // What was shut down has no log behind its checkpoint.
+        let is_shut_down = found.has_superblock && found.superblock.clean;
+        report.may_lack_log = plan.leads_outside && !is_shut_down;
         let of_base = base.as_ref().map_or(0, |base| base.next_list);
         report.next_list = plan.map.account.next_list.max(of_base);
         let work = Work::Map { base: base.map(Box::new), plan: Box::new(plan) };
@@ -232,16 +238,18 @@ impl Rebuild {
         is_mirrored: bool,
     ) -> Result<RebuildReport> {
         let volume = found.volume(device)?;
-        let added = volume.layout().log_segments().skip_while(|of| self.is_own(*of));
+        let layout = found.superblock.layout;
+        let added = layout.log_segments().skip_while(|of| self.is_own(*of));
+        let added = added.filter(|of| !plan.named_outside.contains(of));
         let mut free: stream::FreeSegments = plan.free.iter().copied().chain(added).collect();
-        let added_count = volume.layout().segment_count() - self.segment_count();
+        let added_count = layout.segment_count() - self.segment_count();
         let most_taken = (plan.clean_count + added_count as usize).checked_sub(MIN_CLEAN_COUNT);
         free.truncate(most_taken.unwrap_or(0));
         let facts = found.facts(base, &self.sweep, plan, &mut free, now)?;
         let writer = MapWriter::new(&volume, &self.sweep, plan, free, &facts, is_mirrored);
         let (checkpoint, written_bytes) = writer.write(facts)?;
         found.name(device, &checkpoint, now)?;
-        let grown_bytes = u64::from(added_count) << volume.layout().segment_size_log2();
+        let grown_bytes = u64::from(added_count) << layout.segment_size_log2();
         Ok(RebuildReport { written_bytes, grown_bytes, ..self.report.clone() })
     }
 

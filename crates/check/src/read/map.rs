@@ -2,7 +2,7 @@
 
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::{Addr, Checkpoint, ChildPtr, Entries, Key, NodePtr, Value};
+use dendro_format::{Addr, Checkpoint, ChildPtr, Entries, Key, NodePtr, SegmentNo, Value};
 
 use super::volume::Volume;
 use crate::error::{Error, NodeProblem, NodeProblemKind, Result};
@@ -21,6 +21,18 @@ pub struct Node {
     pub entries: Entries,
     /// If it was read in the mirror of its segment: why it cannot be read in its place.
     pub problem: Option<String>,
+}
+
+impl Node {
+    /// The segments that it was read from, or may have been.
+    pub(crate) fn segments<'n>(
+        &'n self,
+        volume: &'n Volume<'_>,
+    ) -> impl Iterator<Item = SegmentNo> + 'n {
+        let addr = self.place.addr;
+        let mirrors = self.problem.iter().flat_map(move |_| volume.mirrors_of(addr));
+        std::iter::once(addr).chain(mirrors).map(|addr| volume.layout().segment_of(addr))
+    }
 }
 
 /// A node that is still to be visited, and the range of its keys.

@@ -13,11 +13,14 @@ use crate::read::UsageTable;
 /// Counts over entries.
 #[derive(Debug)]
 pub(super) struct Account {
+    /// The segments that the new map may refer to.
     layout: Layout,
     live: Vec<u64>,
     pub(super) extents: Extents,
     /// What was taken more than once.
     pub(super) contested: Extents,
+    /// Whether there are pages whose blocks lie elsewhere than in the log.
+    pub(super) has_outside: bool,
     pub(super) short_count: u64,
     pub(super) zero_count: u64,
     /// Above all lists.
@@ -37,6 +40,7 @@ impl Account {
             live: vec![0; layout.segment_count() as usize],
             extents: Extents::default(),
             contested: Extents::default(),
+            has_outside: false,
             short_count: 0,
             zero_count: 0,
             next_list: 0,
@@ -64,18 +68,18 @@ impl Account {
     }
 
     /// Counts a chunk without the pages that `is_lost` of the counts so far, and each of these as a
-    /// short block in its place. Returns their slots.
+    /// short block in its place. Returns a bit for each of their slots.
     pub(super) fn add_chunk_without(
         &mut self,
         key: &Key,
         chunk: &Chunk,
         is_lost: impl Fn(PageRef, &Self) -> bool,
-    ) -> Vec<u32> {
+    ) -> u32 {
         self.add(key, &Value::Tombstone);
-        let mut lost = Vec::new();
+        let mut lost = 0;
         for (slot, page) in chunk.iter() {
             if is_lost(page, self) {
-                lost.push(slot);
+                lost |= 1 << slot;
                 self.short_count += 1;
             } else {
                 self.add_page(page);
@@ -101,7 +105,13 @@ impl Account {
         if self.layout.holds(page.addr, len_bytes) {
             self.add_live(page.addr, len_bytes);
             self.take(page.addr, len_bytes);
+        } else {
+            self.has_outside = true;
         }
+    }
+
+    pub(super) const fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Notes what bytes are taken by.

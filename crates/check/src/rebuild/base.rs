@@ -1,10 +1,10 @@
 //! The checkpoint that the new map starts from, and what of its map cannot be read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::{ChildPtr, Entries, Key, PageRef, SegmentNo, Space, Value, checksum};
+use dendro_format::{ChildPtr, Entries, Key, Layout, PageRef, SegmentNo, Space, Value, checksum};
 
 use super::account::Account;
 use super::sweep::{LogPlace, Sweep, SweptCheckpoint};
@@ -29,7 +29,7 @@ pub(super) struct KeptLeaf {
     pub(super) first: Key,
     pub(super) child: ChildPtr,
     /// Whether its entries are written anew: it has some of the disk's own lists, or pages that are
-    /// lost, or only its copy in a mirror can be read.
+    /// lost, or only its copy in a mirror can be read, or the volume ends before it now.
     pub(super) is_rewritten: bool,
 }
 
@@ -52,29 +52,29 @@ pub(super) struct OldMap {
     /// Segments in which nodes of it lie.
     pub(super) segments: BTreeSet<SegmentNo>,
     pub(super) account: Account,
-    /// Pages, by the key of their chunk and the slot, whose blocks belong to others.
-    pub(super) lost: BTreeSet<(Key, u32)>,
+    /// Pages whose blocks belong to others, or lie where nothing is: a bit for each slot of a chunk.
+    pub(super) lost: BTreeMap<Key, u32>,
     /// Whether some node can be read only where the checkpoint does not say that it lies.
     is_scattered: bool,
 }
 
 impl OldMap {
-    /// A map of which nothing is left.
-    pub(super) fn lost(volume: &Volume<'_>) -> Self {
+    /// A map of which nothing is left, of a volume that has the segments of `layout` now.
+    pub(super) fn lost(layout: Layout) -> Self {
         Self {
             kept: Vec::new(),
             gaps: vec![Gap { from: Key::MIN, to: END }],
             problems: Vec::new(),
             segments: BTreeSet::new(),
-            account: Account::new(volume.layout()),
-            lost: BTreeSet::new(),
+            account: Account::new(layout),
+            lost: BTreeMap::new(),
             is_scattered: false,
         }
     }
 
-    /// Reads the map of a checkpoint.
-    pub(super) fn read(volume: &Volume<'_>, of: &SweptCheckpoint) -> Self {
-        let mut map = Self { gaps: Vec::new(), ..Self::lost(volume) };
+    /// Reads the map of a checkpoint, of a volume that has the segments of `layout` now.
+    pub(super) fn read(volume: &Volume<'_>, layout: Layout, of: &SweptCheckpoint) -> Self {
+        let mut map = Self { gaps: Vec::new(), ..Self::lost(layout) };
         let mut nodes = volume.nodes(&of.checkpoint);
         while let Some(visited) = nodes.next() {
             let (from, to) = nodes.range();
@@ -86,7 +86,7 @@ impl OldMap {
                     continue;
                 }
             };
-            map.segments.insert(volume.layout().segment_of(node.place.addr));
+            map.segments.extend(node.segments(volume));
             if node.problem.is_some() {
                 let mirror = of.checkpoint.mirror_of(volume.layout(), node.place.addr);
                 map.is_scattered |=
@@ -96,7 +96,9 @@ impl OldMap {
             let (first, last) = first_and_last(&node.entries);
             map.account.take(node.place.addr, node.place.len_bytes.into());
             // Of what one copy is damaged, two are made elsewhere.
-            let is_rewritten = last.list >= FIRST_SYSTEM_LIST || node.problem.is_some();
+            let is_rewritten = last.list >= FIRST_SYSTEM_LIST
+                || node.problem.is_some()
+                || !layout.holds(node.place.addr, node.place.len_bytes.into());
             let Entries::Leaf(entries) = &node.entries else { continue };
             let child = ChildPtr { place: node.place, newest_epoch };
             map.kept.push(KeptLeaf { first: from.unwrap_or(first), child, is_rewritten });
@@ -104,7 +106,7 @@ impl OldMap {
                 map.account.add(key, value);
             }
         }
-        if !map.account.contested.is_empty() {
+        if map.account.has_outside || !map.account.contested.is_empty() {
             map.settle(volume);
         }
         map.account.old_usage.insert_overrides(&of.checkpoint);
@@ -112,10 +114,12 @@ impl OldMap {
     }
 
     /// Decides who keeps the blocks that several entries of the map name: the first whose checksum
-    /// says that they are its own. The pages of the others are lost.
+    /// says that they are its own. The pages of the others are lost, and those whose blocks lie
+    /// where nothing is.
     fn settle(&mut self, volume: &Volume<'_>) {
         let contested = std::mem::take(&mut self.account.contested);
-        let mut account = Account::new(volume.layout());
+        let layout = self.account.layout();
+        let mut account = Account::new(layout);
         for leaf in &self.kept {
             account.take(leaf.child.place.addr, leaf.child.place.len_bytes.into());
         }
@@ -128,22 +132,31 @@ impl OldMap {
                     continue;
                 };
                 let is_lost = |page: PageRef, account: &Account| {
-                    page.len_bytes > 0
-                        && !contested.is_free(page.addr, page.footprint_bytes().into())
-                        && !(account.admits(page) && is_own(volume, page))
+                    let len_bytes = page.footprint_bytes().into();
+                    let is_held = || layout.holds(page.addr, len_bytes);
+                    let is_alone = || contested.is_free(page.addr, len_bytes);
+                    let is_its_own = || account.admits(page) && is_own(volume, page);
+                    page.len_bytes > 0 && !(is_held() && (is_alone() || is_its_own()))
                 };
                 let lost = account.add_chunk_without(key, chunk, is_lost);
-                leaf.is_rewritten |= !lost.is_empty();
-                self.lost.extend(lost.into_iter().map(|slot| (*key, slot)));
+                leaf.is_rewritten |= lost != 0;
+                lose(&mut self.lost, key, lost);
             }
         }
         self.account = account;
     }
 
     /// Whether all of it can be read by whoever knows the checkpoint alone, and no block has two
-    /// owners.
+    /// owners or lies where nothing is.
     pub(super) fn is_whole(&self) -> bool {
         self.gaps.is_empty() && self.lost.is_empty() && !self.is_scattered
+    }
+}
+
+/// Notes pages of a chunk that are lost.
+pub(super) fn lose(lost: &mut BTreeMap<Key, u32>, key: &Key, slots: u32) {
+    if slots != 0 {
+        *lost.entry(*key).or_default() |= slots;
     }
 }
 
@@ -171,9 +184,11 @@ pub(super) enum Base {
 
 impl Base {
     /// Chooses among checkpoints. `in_force` is the one that the newest superblock names, if it can
-    /// be read.
+    /// be read. If the volume has fewer segments now, those of `layout`, no checkpoint will do as it
+    /// is.
     pub(super) fn choose(
         volume: &Volume<'_>,
+        layout: Layout,
         sweep: &Sweep,
         mut checkpoints: Vec<SweptCheckpoint>,
         in_force: Option<&SweptCheckpoint>,
@@ -195,8 +210,8 @@ impl Base {
         let tried = in_force.into_iter().chain(checkpoints.iter().take(MAX_TRIED));
         let mut of_newest = None;
         for of in tried.filter(|of| is_usable(of)) {
-            let map = OldMap::read(volume, of);
-            if map.is_whole() {
+            let map = OldMap::read(volume, layout, of);
+            if map.is_whole() && layout == volume.layout() {
                 return Self::Whole(Box::new(of.clone()));
             }
             if of.addr == newest.addr {

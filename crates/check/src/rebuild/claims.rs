@@ -95,7 +95,7 @@ impl Claiming<'_, '_> {
             return;
         }
         let Ok(read) = self.volume.node(node.place) else { return };
-        let Entries::Inner(children) = read.entries else { return };
+        let Entries::Inner(children) = &read.entries else { return };
         let count_before = self.claims.len();
         for (at, (first, pointer)) in children.iter().enumerate() {
             let next = children.get(at + 1).map(|(key, _)| *key);
@@ -111,7 +111,7 @@ impl Claiming<'_, '_> {
             }
         }
         if self.claims.len() > count_before {
-            self.needed.insert(self.volume.layout().segment_of(node.place.addr));
+            self.needed.extend(read.segments(self.volume));
         }
     }
 

@@ -86,8 +86,8 @@ impl Filler<'_> {
         };
         let mut segments = BTreeSet::new();
         for claim in slice.claims {
-            segments.insert(layout.segment_of(claim.leaf.addr));
             let Ok(node) = self.volume.node(claim.leaf) else { continue };
+            segments.extend(node.segments(self.volume));
             let Entries::Leaf(entries) = node.entries else { continue };
             for (key, value) in entries {
                 if key >= claim.from && key < claim.to {

@@ -11,6 +11,8 @@ use dendro_format::superblock::{
 };
 use dendro_format::{Addr, Checkpoint, Layout, PartialHeader, Superblock};
 
+use crate::error::{Error, Result};
+
 /// So many partial segments that agree are enough.
 const ENOUGH_VOTES: u32 = 16;
 
@@ -78,14 +80,39 @@ fn vote(device: &dyn Device, page: &[u8], place: u64) -> Option<(Uuid, u8)> {
     PartialHeader::verify(page, &records).then_some((header.uuid, log2))
 }
 
-/// Takes what a checkpoint repeats of the superblocks. Returns whether it says it. A device that
-/// has lost its end keeps the segments that it has.
-pub(super) fn adopt_identity(superblock: &mut Superblock, checkpoint: &Checkpoint) -> bool {
-    let Some(identity) = checkpoint.identity else { return false };
+/// The superblock of a volume that ends where its device does.
+///
+/// # Errors
+/// When too few segments are left.
+pub(super) fn within(superblock: Superblock, device_len_bytes: u64) -> Result<Superblock> {
+    let volume_len_bytes = superblock.layout.len_bytes();
+    if volume_len_bytes <= device_len_bytes {
+        return Ok(superblock);
+    }
+    let log2 = superblock.layout.segment_size_log2();
+    let count = u32::try_from(device_len_bytes >> log2).unwrap_or(u32::MAX);
+    let layout = Layout::new(log2, count)
+        .map_err(|_| Error::Truncated { volume_len_bytes, device_len_bytes })?;
+    let mut retired = superblock.retired;
+    retired.retain(|one| layout.is_log_segment(one.segment));
+    for one in &mut retired {
+        // What lay in a spare that is lost is lost, too.
+        one.moved = one.moved.take().filter(|(_, spare)| layout.is_log_segment(*spare));
+    }
+    Ok(Superblock { layout, retired, ..superblock })
+}
+
+/// Takes what a checkpoint repeats of the superblocks. Returns the layout that it states, if it
+/// does. A device that has lost its end keeps the segments that it has.
+pub(super) fn adopt_identity(
+    superblock: &mut Superblock,
+    checkpoint: &Checkpoint,
+) -> Option<Layout> {
+    let identity = checkpoint.identity?;
     let is_of_this_volume =
         identity.layout.segment_size_log2() == superblock.layout.segment_size_log2();
     if !is_of_this_volume || identity.incompatible & !KNOWN_INCOMPATIBLE != 0 {
-        return false;
+        return None;
     }
     if identity.layout.segment_count() < superblock.layout.segment_count() {
         superblock.layout = identity.layout;
@@ -94,5 +121,5 @@ pub(super) fn adopt_identity(superblock: &mut Superblock, checkpoint: &Checkpoin
     superblock.compatible |= u64::from(identity.compatible);
     superblock.read_only |= u64::from(identity.read_only);
     superblock.incompatible |= identity.incompatible & INCOMPATIBLE_MIRRORS;
-    true
+    Some(identity.layout)
 }

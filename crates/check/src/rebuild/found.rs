@@ -16,13 +16,16 @@ use super::sweep::{Sweep, SweptCheckpoint};
 use super::write::Facts;
 use super::{find, superblock};
 use crate::error::{Error, Result};
-use crate::read::Volume;
+use crate::read::{Superblocks, Volume, find_superblocks};
 
 /// The volume, as far as its superblocks tell it.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// The newest superblock, or one that was made from what else there is.
+    /// The newest superblock, or one that was made from what else there is. Where the device has
+    /// lost its end, the volume has the segments that are left.
     pub(super) superblock: Superblock,
+    /// The segments that the volume had. Those that the device has lost cannot be read.
+    layout_was: Layout,
     /// The valid superblocks, oldest first.
     all: Vec<Superblock>,
     pub(super) has_superblock: bool,
@@ -36,30 +39,54 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn find(device: &dyn Device) -> Result<Self> {
         match Volume::open(device) {
-            Ok(volume) => Ok(Self {
-                superblock: volume.superblock().clone(),
-                all: volume.superblocks().all().iter().map(|it| it.superblock.clone()).collect(),
-                has_superblock: true,
-                is_backup: volume.superblocks().is_backup(),
-                hash_key_lost: false,
-                mirrors: Vec::new(),
-            }),
-            Err(Error::NoVolume(problem)) => Ok(Self {
-                superblock: find::from_partial_segments(device).ok_or(Error::NoVolume(problem))?,
-                all: Vec::new(),
-                has_superblock: false,
-                is_backup: false,
-                hash_key_lost: true,
-                mirrors: Vec::new(),
-            }),
+            Ok(volume) => Self::by(volume.superblocks(), device),
+            Err(Error::Truncated { .. }) => Self::by(&find_superblocks(device)?, device),
+            Err(Error::NoVolume(problem)) => {
+                let superblock =
+                    find::from_partial_segments(device).ok_or(Error::NoVolume(problem))?;
+                // Segments may have mirrors that the device has lost with its end.
+                let longest = superblock.layout.with_segment_count(u32::MAX);
+                Ok(Self {
+                    layout_was: longest,
+                    superblock,
+                    all: Vec::new(),
+                    has_superblock: false,
+                    is_backup: false,
+                    hash_key_lost: true,
+                    mirrors: Vec::new(),
+                })
+            }
             Err(error) => Err(error),
         }
     }
 
+    fn by(superblocks: &Superblocks, device: &dyn Device) -> Result<Self> {
+        let newest = &superblocks.current().superblock;
+        Ok(Self {
+            superblock: find::within(newest.clone(), device.len_bytes())?,
+            layout_was: newest.layout,
+            all: superblocks.all().iter().map(|it| it.superblock.clone()).collect(),
+            has_superblock: true,
+            is_backup: superblocks.is_backup(),
+            hash_key_lost: false,
+            mirrors: Vec::new(),
+        })
+    }
+
+    /// The volume with all the segments that it had, for reading what is left of them.
     pub(super) fn volume<'d>(&self, device: &'d dyn Device) -> Result<Volume<'d>> {
-        let mut volume = Volume::assumed(device, self.superblock.clone())?;
+        let own = self.superblock.layout;
+        let count = own.segment_count().max(self.layout_was.segment_count());
+        let superblock =
+            Superblock { layout: own.with_segment_count(count), ..self.superblock.clone() };
+        let mut volume = Volume::assumed(device, superblock)?;
         volume.adopt_mirrors(self.mirrors.iter().copied());
         Ok(volume)
+    }
+
+    /// How many segments the volume had that the device has lost.
+    pub(super) fn lost_segment_count(&self) -> u32 {
+        self.layout_was.segment_count().saturating_sub(self.superblock.layout.segment_count())
     }
 
     /// Gives the volume so many more segments, or fewer if the device ends before. Returns whether
@@ -80,13 +107,15 @@ impl Found {
         if self.has_superblock {
             return;
         }
+        self.layout_was = self.superblock.layout;
         let mut checkpoints: Vec<_> = sweep.checkpoints.iter().map(|of| &of.checkpoint).collect();
         checkpoints.sort_by_key(|of| std::cmp::Reverse((of.log_seq, of.seq)));
         let superblock = &mut self.superblock;
         let earliest = checkpoints.iter().map(|of| of.time).min();
         superblock.created = earliest.unwrap_or_default();
-        let is_known = checkpoints.into_iter().any(|of| find::adopt_identity(superblock, of));
-        self.hash_key_lost = !is_known;
+        let known = checkpoints.into_iter().find_map(|of| find::adopt_identity(superblock, of));
+        self.hash_key_lost = known.is_none();
+        self.layout_was = known.unwrap_or(self.layout_was);
     }
 
     /// The checkpoints that superblocks name and that can be read.
@@ -151,7 +180,8 @@ impl Found {
         superblock::append(device, &next)
     }
 
-    /// What the new checkpoint states. Without a base, the log continues in free segments.
+    /// What the new checkpoint states. Without a base, or if the device has lost the place where its
+    /// log continues, that is in free segments.
     pub(super) fn facts(
         &self,
         base: Option<&Checkpoint>,
@@ -169,13 +199,22 @@ impl Found {
         let of_sweep = || sweep.nodes.iter().map(|node| node.log_seq).max().unwrap_or(0);
         let nodes_log_seq =
             base.map_or_else(|| of_sweep().max(plan.history.end().0), |of| of.log_seq);
+        let layout = self.superblock.layout;
+        let mut take = || free.pop_front().ok_or(Error::NoFreeSegment);
         let before = match base {
-            Some(base) => base.clone(),
+            Some(base) if layout.is_log_segment(base.log.segment) => {
+                let next = Some(base.next_segment).filter(|next| layout.is_log_segment(*next));
+                Checkpoint { next_segment: next.unwrap_or(SegmentNo(0)), ..base.clone() }
+            }
+            Some(base) => Checkpoint {
+                log: HeadPosition { segment: take()?, offset_bytes: 0 },
+                next_segment: take()?,
+                log_seq: base.log_seq.saturating_add(SEQ_SKIP),
+                ..base.clone()
+            },
             None => {
-                let mut take = || free.pop_front().ok_or(Error::NoFreeSegment);
                 let (segment, next_segment) = (take()?, take()?);
                 let (log_seq, log_prev_crc32c) = plan.history.end();
-                let layout = self.superblock.layout;
                 Checkpoint {
                     uuid: self.superblock.uuid,
                     seq: 0,

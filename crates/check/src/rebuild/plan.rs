@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::{CHUNK_PAGES, Checkpoint, Key, PageRef, Record, SegmentNo, Space, Value};
+use dendro_format::{
+    CHUNK_PAGES, Checkpoint, Key, Layout, PageRef, Record, SegmentNo, Space, Value,
+};
 
 use super::account::Account;
-use super::base::{OldMap, leaf_footprint_bytes};
+use super::base::{OldMap, leaf_footprint_bytes, lose};
 use super::blocks::blocks_of;
 use super::claims::claim;
 use super::fill::{Filler, slices};
 use super::history::History;
-use super::report::{LostPage, Restored};
+use super::report::{LostPages, Restored};
 use super::sweep::Sweep;
 use crate::read::Volume;
 
@@ -30,6 +32,11 @@ pub(super) struct Plan {
     pub(super) later: BTreeMap<u64, Key>,
     /// Lists between which the log behind the checkpoint moves pages.
     moved_later: BTreeSet<(u64, u64)>,
+    /// Whether the log behind the checkpoint may go on in a segment that the device has lost.
+    pub(super) leads_outside: bool,
+    /// Segments that the device has lost and something still names. If a copy of the volume grows,
+    /// nothing may lie there.
+    pub(super) named_outside: BTreeSet<SegmentNo>,
     /// Segments that the log behind the checkpoint releases. All in them is dead by then, so an
     /// entry that is not known to be up to date must not name a block there.
     reused_later: BTreeSet<SegmentNo>,
@@ -67,6 +74,8 @@ impl Plan {
             may_lack_nodes: false,
             later: BTreeMap::new(),
             moved_later: BTreeSet::new(),
+            leads_outside: false,
+            named_outside: BTreeSet::new(),
             reused_later: BTreeSet::new(),
             restored: Vec::new(),
             restored_entry_count: 0,
@@ -85,15 +94,19 @@ impl Plan {
         plan.count(volume, &mut needed);
         plan.unknown_move_count += plan.unknown_later_moves();
         let account = &plan.map.account;
-        let stays = |(of, _): &&(SegmentNo, SegmentNo)| account.live_bytes_of(*of) > 0;
+        let stays = |(of, mirror): &&(SegmentNo, SegmentNo)| {
+            account.live_bytes_of(*of) > 0 && account.layout().is_log_segment(*mirror)
+        };
         plan.mirrors = base.into_iter().flat_map(|of| &of.mirrors).filter(stays).copied().collect();
         later.extend(plan.mirrors.iter().map(|(_, mirror)| *mirror));
         let is_clean =
             |segment: &SegmentNo| account.live_bytes_of(*segment) == 0 && !later.contains(segment);
-        let clean = || volume.layout().log_segments().filter(is_clean);
+        let clean = || account.layout().log_segments().filter(is_clean);
         plan.clean_count = clean().count();
         plan.free = clean().filter(|segment| !needed.contains(segment)).collect();
         plan.free.sort_by_key(|segment| (sweep.heads.contains_key(segment), *segment));
+        let end = SegmentNo(account.layout().segment_count());
+        plan.named_outside = needed.split_off(&end);
         plan
     }
 
@@ -105,7 +118,7 @@ impl Plan {
         base: &Checkpoint,
         needed: &mut BTreeSet<SegmentNo>,
     ) {
-        let layout = volume.layout();
+        let (layout, own) = (volume.layout(), self.map.account.layout());
         let extents = &mut self.map.account.extents;
         let mut take = |segment: SegmentNo, offset: u32, len_bytes: u64| {
             let start = layout.segment_offset(segment) + u64::from(offset);
@@ -116,9 +129,12 @@ impl Plan {
         if layout.is_log_segment(base.next_segment) {
             take(base.next_segment, 0, size);
         }
+        self.leads_outside =
+            [base.log.segment, base.next_segment].iter().any(|segment| is_outside(own, *segment));
         let mut created = BTreeSet::new();
         for partial in volume.log(base) {
             let header = &partial.header;
+            self.leads_outside |= is_outside(own, header.next_segment);
             needed.extend([header.segment, header.next_segment]);
             take(header.segment, header.offset_bytes, header.len_bytes.into());
             if layout.is_log_segment(header.next_segment) {
@@ -202,7 +218,7 @@ impl Plan {
                     !account.admits(page) || is_reused && page.len_bytes > 0
                 };
                 let lost = account.add_chunk_without(key, chunk, is_lost);
-                self.map.lost.extend(lost.into_iter().map(|slot| (*key, slot)));
+                lose(&mut self.map.lost, key, lost);
             }
         }
     }
@@ -212,22 +228,38 @@ impl Plan {
         let is_lost = |list: u64| {
             let mut incomplete = self.restored.iter().filter(|part| !part.is_complete);
             incomplete.any(|part| (part.from.list..=part.to.list).contains(&list))
-                || self.map.lost.iter().any(|(key, _)| key.list == list)
+                || self.map.lost.keys().any(|key| key.list == list)
         };
         let lost = self.moved_later.iter().filter(|(from, to)| is_lost(*from) || is_lost(*to));
         lost.count() as u64
     }
 
-    /// The pages whose blocks belong to others.
-    pub(super) fn lost_pages(&self) -> Vec<LostPage> {
-        let page = |(key, slot): &(Key, u32)| LostPage {
-            list: key.list,
-            page_index: key.index.saturating_mul(CHUNK_PAGES) | u64::from(*slot),
-            branch: key.branch,
-            epoch: key.epoch,
-        };
-        self.map.lost.iter().map(page).collect()
+    /// The pages whose blocks belong to others, or lie where nothing is.
+    pub(super) fn lost_pages(&self) -> Vec<LostPages> {
+        let mut all: Vec<LostPages> = Vec::new();
+        for (key, slots) in &self.map.lost {
+            let first = key.index.saturating_mul(CHUNK_PAGES);
+            for slot in (0..u32::BITS).filter(|slot| slots >> slot & 1 == 1) {
+                let Key { list, branch, epoch, .. } = *key;
+                let page_index = first | u64::from(slot);
+                match all.last_mut() {
+                    Some(last)
+                        if (last.list, last.branch, last.epoch) == (list, branch, epoch)
+                            && last.page_index + last.page_count == page_index =>
+                    {
+                        last.page_count += 1;
+                    }
+                    _ => all.push(LostPages { list, page_index, page_count: 1, branch, epoch }),
+                }
+            }
+        }
+        all
     }
+}
+
+/// Whether the device has lost a segment in which the log was to go on; 0 is none.
+fn is_outside(layout: Layout, segment: SegmentNo) -> bool {
+    segment.0 >= layout.segment_count()
 }
 
 /// A block that is nowhere good: reading the page reports damage.

@@ -70,24 +70,20 @@ impl fmt::Display for Restored {
     }
 }
 
-/// A page of which the block cannot be told.
+/// Pages that follow each other and of which the blocks cannot be told, or are lost with the end of
+/// the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct LostPage {
+pub struct LostPages {
     /// The list.
     pub list: u64,
-    /// The page's index.
+    /// The index of the first one.
     pub page_index: u64,
-    /// The branch that it was written in.
+    /// How many there are.
+    pub page_count: u64,
+    /// The branch that they were written in.
     pub branch: u32,
-    /// The epoch that it was written in.
+    /// The epoch that they were written in.
     pub epoch: u64,
-}
-
-impl fmt::Display for LostPage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { list, page_index, .. } = self;
-        write!(f, "page {page_index} of list {list}: what it held is not known; it reads as damage")
-    }
 }
 
 /// What had to be done, or would have to be.
@@ -124,8 +120,12 @@ pub struct RebuildReport {
     pub may_lack_nodes: bool,
     /// How many entries these have now.
     pub restored_entry_count: u64,
-    /// Pages of which the block cannot be told.
-    pub lost_pages: Vec<LostPage>,
+    /// Pages of which the blocks cannot be told, or are lost with the end of the device.
+    pub lost_pages: Vec<LostPages>,
+    /// So many bytes of segments the device has lost with its end.
+    pub lost_end_bytes: u64,
+    /// Whether the log may have gone on there.
+    pub may_lack_log: bool,
     /// Records of the log that could not be applied, because what they moved is not known.
     pub unknown_move_count: u64,
     /// Above all lists that are known.
@@ -142,6 +142,7 @@ impl RebuildReport {
     pub fn is_complete(&self) -> bool {
         !self.hash_key_lost
             && !self.may_lack_nodes
+            && !self.may_lack_log
             && self.unknown_move_count == 0
             && self.lost_pages.is_empty()
             && self.restored.iter().all(|part| part.is_complete)

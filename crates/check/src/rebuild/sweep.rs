@@ -87,8 +87,11 @@ impl Sweep {
     /// Sweeps the volume. `progress` is called with the number of each segment that was read.
     pub(super) fn run(volume: &Volume<'_>, progress: &mut dyn FnMut(SegmentNo)) -> Self {
         let mut sweep = Self::default();
-        let mut bytes = AlignedBuf::zeroed(volume.layout().segment_size_bytes() as usize);
-        for segment in volume.layout().log_segments() {
+        let layout = volume.layout();
+        let mut bytes = AlignedBuf::zeroed(layout.segment_size_bytes() as usize);
+        // The device may have lost its end.
+        let end = volume.device().len_bytes();
+        for segment in layout.log_segments().take_while(|of| layout.segment_offset(*of) < end) {
             load(volume, segment, &mut bytes);
             sweep.look_through(volume, segment, false, &bytes);
             if let Some(of) = mirrored(volume, &bytes).filter(|of| *of != segment) {

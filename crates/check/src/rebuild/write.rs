@@ -174,13 +174,9 @@ impl<'v> MapWriter<'v> {
 
     /// The chunk with blocks that report damage in place of those that belong to others.
     fn without_lost(&mut self, key: &Key, chunk: Arc<Chunk>) -> Result<Arc<Chunk>> {
-        let slots: Vec<u32> =
-            self.plan.map.lost.range((*key, 0)..=(*key, u32::MAX)).map(|(_, slot)| *slot).collect();
-        if slots.is_empty() {
-            return Ok(chunk);
-        }
+        let Some(slots) = self.plan.map.lost.get(key) else { return Ok(chunk) };
         let mut chunk = Arc::unwrap_or_clone(chunk);
-        for slot in slots {
+        for slot in (0..u32::BITS).filter(|slot| slots >> slot & 1 == 1) {
             let addr = self.lost.place(&LOST_BLOCK, &mut self.free)?;
             let block = lost_block(addr, checksum(&LOST_BLOCK));
             let Key { list, branch, epoch, .. } = *key;

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dendro_base::{Clock, SystemClock};
-use dendro_check::{Error, Extent, Rebuild, RebuildOptions, RebuildReport, Restored};
+use dendro_check::{Error, Extent, LostPages, Rebuild, RebuildOptions, RebuildReport, Restored};
 use dendro_control::versions::VersionName;
 use dendro_daemon::check::names_of;
 use dendro_daemon::text;
@@ -52,6 +52,9 @@ struct Outcome {
     hash_key_lost: bool,
     /// There is no room for the new map where it was to be written.
     lacks_room: bool,
+    /// What the device has lost with its end.
+    lost_end_bytes: u64,
+    may_lack_log: bool,
     may_lack_nodes: bool,
     restored_entry_count: u64,
     unknown_move_count: u64,
@@ -59,7 +62,7 @@ struct Outcome {
     written_bytes: u64,
     bad_nodes: Vec<String>,
     restored: Vec<Part>,
-    lost_pages: Vec<Page>,
+    lost_pages: Vec<Pages>,
     affected_files: Vec<File>,
     /// Lists above this one may be affected too, and were not looked for by name.
     affected_beyond: Option<u64>,
@@ -76,11 +79,12 @@ struct Part {
     complete: bool,
 }
 
-/// A page of which nobody knows what it held.
+/// Pages of which nobody knows what they held.
 #[derive(Debug, Serialize)]
-struct Page {
+struct Pages {
     list: u64,
     page_index: u64,
+    page_count: u64,
 }
 
 /// A file that may have lost something, or have older data.
@@ -254,8 +258,9 @@ struct Affected {
 fn names(device: &Arc<dyn Device>, report: &RebuildReport) -> Affected {
     let incomplete = report.restored.iter().filter(|part| !part.is_complete);
     let of_parts = incomplete.flat_map(|part| lists_of(part, report.next_list));
-    let of_pages = report.lost_pages.iter().map(|page| page.list);
-    let mut lists = of_pages.chain(of_parts);
+    let mut of_pages: Vec<u64> = report.lost_pages.iter().map(|pages| pages.list).collect();
+    of_pages.dedup();
+    let mut lists = of_pages.into_iter().chain(of_parts);
     let wanted: BTreeSet<Ino> = lists.by_ref().take(MAX_NAMED).map(Ino).collect();
     let beyond = lists.next().and(wanted.last().map(|last| last.0));
     let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
@@ -283,8 +288,10 @@ impl Outcome {
             detail: part.to_string(),
             complete: part.is_complete,
         };
-        let page =
-            |page: &dendro_check::LostPage| Page { list: page.list, page_index: page.page_index };
+        let pages = |pages: &LostPages| {
+            let LostPages { list, page_index, page_count, .. } = *pages;
+            Pages { list, page_index, page_count }
+        };
         Self {
             source: source.display().to_string(),
             target: target.display().to_string(),
@@ -295,13 +302,15 @@ impl Outcome {
             superblocks_lost: report.superblocks_lost,
             hash_key_lost: report.hash_key_lost,
             lacks_room: false,
+            lost_end_bytes: report.lost_end_bytes,
+            may_lack_log: report.may_lack_log,
             may_lack_nodes: report.may_lack_nodes,
             restored_entry_count: report.restored_entry_count,
             unknown_move_count: report.unknown_move_count,
             grown_bytes: report.grown_bytes,
             written_bytes: report.written_bytes,
             restored: report.restored.iter().map(part).collect(),
-            lost_pages: report.lost_pages.iter().map(page).collect(),
+            lost_pages: report.lost_pages.iter().map(pages).collect(),
             bad_nodes: report.bad_nodes,
             affected_files: affected.files,
             affected_beyond: affected.beyond,
@@ -318,9 +327,20 @@ impl Outcome {
 fn text_of(outcome: &Outcome) -> String {
     let mut lines: Vec<String> = outcome.bad_nodes.clone();
     lines.extend(outcome.restored.iter().map(|part| part.detail.clone()));
-    lines.extend(outcome.lost_pages.iter().map(|Page { list, page_index }| {
-        format!("page {page_index} of list {list}: what it held is not known; it reads as damage")
+    if outcome.lost_end_bytes > 0 {
+        let lost = text::size(outcome.lost_end_bytes);
+        lines.push(format!("the device has lost its end: the volume is {lost} shorter now"));
+    }
+    lines.extend(outcome.lost_pages.iter().map(|Pages { list, page_index, page_count }| {
+        let pages = match page_count {
+            1 => format!("page {page_index}"),
+            count => format!("pages {page_index} to {}", page_index + (count - 1)),
+        };
+        format!("{pages} of list {list}: what was there is not known; it reads as damage")
     }));
+    if outcome.may_lack_log {
+        lines.push("what was written last may be lost with the device's end".into());
+    }
     if outcome.may_lack_nodes {
         lines.push("between the parts of the map that were found others may be lost".into());
     }

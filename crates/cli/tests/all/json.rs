@@ -12,7 +12,7 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 19] = [
+const UNSEEN: [(&str, &str); 20] = [
     // These take damage of the map that no older checkpoint makes good.
     ("rebuild", "bad_nodes[]"),
     ("rebuild", "affected_beyond"),
@@ -22,6 +22,7 @@ const UNSEEN: [(&str, &str); 19] = [
     ("rebuild", "affected_files[].paths[]"),
     ("rebuild", "lost_pages[]"),
     ("rebuild", "lost_pages[].list"),
+    ("rebuild", "lost_pages[].page_count"),
     ("rebuild", "lost_pages[].page_index"),
     ("rebuild", "restored[]"),
     ("rebuild", "restored[].complete"),

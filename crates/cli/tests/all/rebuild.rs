@@ -234,3 +234,52 @@ fn what_holds_nothing_of_a_volume_is_refused() {
     fs::write(scratch.image(), vec![0; 16 * MIB]).unwrap();
     scratch.dendro(["rebuild", &scratch.image()]).fails(8, &["there is no dendrofs volume here"]);
 }
+
+#[test]
+fn a_device_that_has_lost_its_end_is_rebuilt_with_what_is_left() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.mount();
+    let data = |number: u8| vec![number + 1; MIB];
+    let path = |number: u8| scratch.inside(&format!("file{number}"));
+    (0..40).for_each(|number| fs::write(path(number), data(number)).unwrap());
+    // The new map needs room.
+    (0..8).for_each(|number| fs::remove_file(path(number)).unwrap());
+    scratch.umount();
+    let bytes = fs::read(&image).unwrap();
+    fs::write(&image, &bytes[..30 * MIB + 4096]).unwrap();
+    scratch
+        .dendro(["mount", &image, &scratch.mount_point()])
+        .fails(32, &["it was cut off", "dendro rebuild"]);
+    let copy = scratch.text("copy.img");
+    for (arguments, rebuilt) in [(&["--to", &copy][..], &copy), (&[], &image)] {
+        let done = scratch.dendro(["rebuild", "--json"].iter().chain(arguments).chain(&[&*image]));
+        assert_eq!(done.code, Some(4), "{done:?}");
+        let told: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        assert_eq!(told["lost_end_bytes"].as_u64(), Some(33 << 20), "{told}");
+        let affected = told["affected_files"].as_array().unwrap();
+        let is_told = |number: u8| {
+            let path = format!("/file{number}");
+            affected.iter().any(|of| of["paths"].as_array().unwrap().contains(&path.clone().into()))
+        };
+        scratch.dendro(["check", rebuilt]).succeeds();
+        scratch.dendro(["mount", rebuilt, &scratch.mount_point()]).succeeds();
+        let mut whole = 0;
+        for number in 8..40 {
+            match fs::read(path(number)) {
+                Ok(found) => {
+                    assert!(found == data(number), "file {number} has other data");
+                    whole += 1;
+                }
+                Err(_) => assert!(is_told(number), "file {number} is lost: {told}"),
+            }
+        }
+        assert!((10..35).contains(&whole), "{whole} files are whole");
+        fs::write(scratch.inside("new"), data(99)).unwrap();
+        scratch.umount();
+    }
+    scratch.dendro(["rebuild", &image]).succeeds();
+}

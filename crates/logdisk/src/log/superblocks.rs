@@ -75,7 +75,8 @@ impl Superblocks {
 fn check(newest: &Superblock, device: &dyn Device) -> Result<(), Error> {
     if newest.layout.len_bytes() > device.len_bytes() {
         return Err(Error::Corrupted(format!(
-            "the volume is {} bytes long, but the device has only {}: it was cut off",
+            "the volume is {} bytes long, but the device has only {}: it was cut off (\"dendro \
+             rebuild\" keeps what is left)",
             newest.layout.len_bytes(),
             device.len_bytes()
         )));

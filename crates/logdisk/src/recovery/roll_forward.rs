@@ -184,12 +184,24 @@ impl<'a> Scan<'a> {
     }
 
     /// Ends the chain at the first partial segment that is not known to have been durable and has
-    /// wrong payload.
+    /// wrong payload, or names blocks behind the volume's end: the device was longer once.
     fn end_at_wrong_payload(&self, chain: &mut Chain, durable_seq: u64) -> Result<()> {
         let mut windows = Windows::new(self.reader.device());
         for at in 0..chain.partials.len() {
             let partial = &chain.partials[at];
+            let is_held = |block: PageRef| {
+                self.layout().holds(block.addr, u64::from(block.footprint_bytes()))
+            };
             if partial.header.seq <= durable_seq {
+                let missing = self.others(partial).find(|block| !is_held(*block));
+                if let Some(block) = missing {
+                    let (seq, at_byte) = (partial.header.seq, block.addr.bytes());
+                    chain.unreadable.get_or_insert_with(|| {
+                        format!("partial segment {seq} names a block at byte {at_byte}")
+                    });
+                    chain.partials.truncate(at);
+                    return Ok(());
+                }
                 continue;
             }
             let is_sound = match &partial.payload {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dendro_base::{Rng, Timestamp};
 use dendro_check::{
-    Extent, Finding, FindingKind, Options, RebuildOptions, Report, Volume, rebuild, verify,
+    Extent, Finding, FindingKind, Options, Rebuild, RebuildOptions, Report, Volume, rebuild, verify,
 };
 use dendro_device::sim::{Call, CrashStyle, EventKind, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
@@ -651,4 +651,111 @@ fn a_superblock_that_denies_the_mirrors_of_its_checkpoint_does_no_harm() {
     let at = forged.layout.superblock_offset(forged.seq);
     device.write_at(at, forged.encode().as_slot()).expect("the device works");
     expect_usable(&device);
+}
+
+/// Rebuilds a volume of which the device has lost its end, and expects all that was there. Returns
+/// whether there is room for that.
+fn is_rebuilt_without_end(whole: &[u8], damaged: &[u8], what: &str) -> bool {
+    let device = device_of(damaged);
+    let refused = open(&device).err();
+    assert!(refused.is_some(), "{what}: the device is too short");
+    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    let report = match rebuild(&*device, &options, &mut |_, _| ()) {
+        Err(dendro_check::Error::NoFreeSegment) => return false,
+        report => report.unwrap_or_else(|error| panic!("{what}: {error}")),
+    };
+    let expected = contents(&device_of(whole));
+    let found = contents(&device);
+    let difference = expected.diff(&found);
+    assert!(report.is_complete() && difference.is_none(), "{what}: {report:?}, {difference:?}");
+    let left = damaged.len() as u64 / SEGMENT_BYTES;
+    assert_eq!(report.lost_end_bytes, DEVICE_BYTES - left * SEGMENT_BYTES, "{what}");
+    let layout = Volume::open(&*device).expect("it is sound").layout();
+    assert_eq!(u64::from(layout.segment_count()), left, "{what}");
+    // What is left may be full.
+    let report = verified(&*device);
+    assert!(report.is_sound(), "{what}: {report}");
+    true
+}
+
+#[test]
+fn a_device_without_its_end_is_rebuilt_from_the_mirrors_of_what_lay_there() {
+    let whole = image(true);
+    let (first, second) = copies(&whole);
+    let checkpoint = [&first[0], &second[0]];
+    let end_of_pages = {
+        let device = MemoryDevice::from_bytes(&whole);
+        let volume = Volume::open(&device).expect("it is sound");
+        let checkpoint = volume.checkpoint().expect("it is sound");
+        let pages = volume.entries(&checkpoint, None, None).flat_map(|entry| {
+            let value = entry.expect("it is sound").1;
+            let dendro_format::Value::Chunk(chunk) = value else { return Vec::new() };
+            chunk.iter().map(|(_, page)| page.addr.bytes() + u64::from(page.len_bytes)).collect()
+        });
+        pages.max().expect("there are pages")
+    };
+    let mut lost_checkpoints = [0; 2];
+    for count in 17..DEVICE_BYTES / SEGMENT_BYTES {
+        let len_bytes = (count * SEGMENT_BYTES) as usize;
+        let is_lost = |of: &Range<usize>| of.end > len_bytes;
+        let has_copy = |(a, b): (&Range<usize>, &Range<usize>)| !(is_lost(a) && is_lost(b));
+        if end_of_pages > len_bytes as u64 || !first.iter().zip(&second).all(has_copy) {
+            continue;
+        }
+        // A segment of which a part is left counts as lost.
+        for more in [0, 4096, SEGMENT_BYTES as usize / 2] {
+            if !is_rebuilt_without_end(&whole, &whole[..len_bytes + more], &format!("{count}")) {
+                continue;
+            }
+            for (lost, place) in lost_checkpoints.iter_mut().zip(checkpoint) {
+                *lost += u32::from(is_lost(place));
+            }
+        }
+    }
+    assert!(lost_checkpoints.iter().any(|count| *count > 0), "{lost_checkpoints:?}");
+}
+
+#[test]
+fn a_device_without_superblocks_and_end_is_rebuilt_from_mirrors_too() {
+    let whole = image(true);
+    let expected = contents(&device_of(&whole));
+    let (first, second) = copies(&whole);
+    let end = first.iter().zip(&second).map(|(a, b)| a.end.min(b.end)).max().expect("some");
+    let end = end.next_multiple_of(SEGMENT_BYTES as usize);
+    let mut damaged = whole[..end.max(20 * SEGMENT_BYTES as usize)].to_vec();
+    damaged[..2 * SEGMENT_BYTES as usize].fill(0);
+    let device = device_of(&damaged);
+    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
+    assert!(report.lost_end_bytes > 0, "{report:?}");
+    let lost: Vec<u64> = report.lost_pages.iter().map(|pages| pages.list).collect();
+    let found = ModelVersions::read_from(&open(&device).expect("it opens"));
+    // Pages may have lain behind the end; nodes did not.
+    assert!(report.restored.iter().all(|part| part.is_complete), "{report:?}");
+    if lost.is_empty() {
+        let found = found.expect("nothing is lost");
+        let is_same = |view| found.state(view).ok() == expected.state(view).ok();
+        assert!(expected.table().views().all(is_same), "{report:?}");
+    }
+}
+
+#[test]
+fn a_rebuild_does_not_write_over_mirrors_that_it_reads_before_its_superblock_is_there() {
+    let whole = image(true);
+    let (first, second) = copies(&whole);
+    let mut damaged = whole.clone();
+    for place in &first {
+        damaged[place.clone()].fill(0xa5);
+    }
+    damaged[second[0].clone()].fill(0xa5);
+    let below = device_of(&damaged);
+    let plan = Rebuild::plan(&*below, &mut |_, _| ()).expect("it can be planned");
+    let device = dendro_device::OverlayDevice::new(Arc::clone(&below));
+    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    plan.write(&device, &options).expect("there is room");
+    for place in &second[1..] {
+        let mut found = vec![0; place.len()];
+        device.read_at(place.start as u64, &mut found).expect("it can be read");
+        assert!(found == whole[place.clone()], "the mirror at {place:?} was written over");
+    }
 }

@@ -5,4 +5,5 @@ mod forged_accounts;
 mod forged_maps;
 mod golden_images;
 mod hostile_images;
+mod lost_end;
 mod rebuild;

@@ -18,7 +18,7 @@ use dendro_images::golden;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
 
-const SEGMENT_LEN_BYTES: usize = 128 << 10;
+pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
 const ALL: [(Contents, End); 8] = [
     (Contents::Plain, End::Clean),
     (Contents::Plain, End::Crashed),
@@ -30,7 +30,7 @@ const ALL: [(Contents, End); 8] = [
     (Contents::Reuse, End::Crashed),
 ];
 
-fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevice>)> {
+pub(crate) fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevice>)> {
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let disk = LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock)?;
@@ -49,7 +49,7 @@ fn rebuilt_on(device: &dyn Device) -> dendro_check::Result<RebuildReport> {
 }
 
 /// Rebuilds an image in place.
-fn rebuilt(bytes: &mut Vec<u8>) -> RebuildReport {
+pub(crate) fn rebuilt(bytes: &mut Vec<u8>) -> RebuildReport {
     let device = MemoryDevice::from_bytes(bytes);
     let report = rebuilt_on(&device).expect("it can be rebuilt");
     *bytes = device.to_bytes();
@@ -400,6 +400,43 @@ fn the_start_of_the_device_may_be_gone() {
             }
         }
     }
+}
+
+#[test]
+fn the_end_of_the_device_may_be_gone() {
+    let (mut whole_count, mut partly_count) = (0, 0);
+    for Whole { name, bytes: whole, before } in volumes() {
+        let end = whole.iter().rposition(|byte| *byte != 0).unwrap_or(0) / SEGMENT_LEN_BYTES;
+        let backups = whole.len() / SEGMENT_LEN_BYTES - 1;
+        for count in (16..end.min(backups)).chain([backups]) {
+            let what = format!("{name}, {count} segments are left");
+            let cut = &whole[..count * SEGMENT_LEN_BYTES + 4096 * (count % 2)];
+            let device = MemoryDevice::from_bytes(cut);
+            let report = match rebuilt_on(&device) {
+                Err(Error::NoFreeSegment) => continue,
+                report => report.unwrap_or_else(|error| panic!("{what}: {error}")),
+            };
+            assert_eq!(report.extent == Extent::Map, report.checkpoint.is_none(), "{what}");
+            let bytes = device.to_bytes();
+            assert_eq!(rebuilt(&mut bytes.clone()).extent, Extent::Nothing, "{what}");
+            // A part of the log may be lost. Then mounting refuses, and says what is lost.
+            let disk = match open(&bytes) {
+                Ok((disk, _)) => disk,
+                Err(dendro_disk::Error::Lost(_)) => continue,
+                Err(error) => panic!("{what}: {error}"),
+            };
+            assert_sound(&bytes, &what);
+            partly_count += u32::from(!report.lost_pages.is_empty());
+            if report.is_complete() {
+                let found = ModelVersions::read_from(&disk).expect("nothing is lost");
+                assert_eq!(difference(before, &found), None, "{what}: {report:?}");
+                whole_count += 1;
+            } else if !report.may_lack_nodes && !report.may_lack_log {
+                assert_rest_equal(before, &disk, &report, &what);
+            }
+        }
+    }
+    assert!(whole_count > 10 && partly_count > 0, "{whole_count}, {partly_count}");
 }
 
 /// Two checkpoints, and between them a unit that changes a record and writes a page. Returns the
