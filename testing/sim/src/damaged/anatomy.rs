@@ -7,7 +7,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_check::Volume;
 use dendro_device::MemoryDevice;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::{CHUNK_PAGES, Entries, Key, NodePtr, Record, Value};
+use dendro_format::{Addr, CHUNK_PAGES, Entries, Key, NodePtr, Record, Value};
 
 /// How images are compared.
 const PIECE_LEN_BYTES: usize = 4096;
@@ -31,6 +31,8 @@ pub(super) struct Anatomy {
     parts: Vec<(Range<usize>, Organ)>,
     /// Blocks that the log names are verified when it is rolled forward.
     log_blocks: Vec<Range<usize>>,
+    /// All places of each node of the map.
+    nodes: Vec<Vec<Range<usize>>>,
 }
 
 /// What a damage has touched, if that is blocks and nodes alone.
@@ -83,11 +85,14 @@ impl Anatomy {
         let at = superblock.checkpoint_addr.bytes();
         parts.push((range(at, superblock.checkpoint_len_bytes.into()), Organ::Checkpoint));
         let mut ends: HashMap<NodePtr, (u64, u64)> = HashMap::new();
+        let mut nodes = Vec::new();
         for node in volume.nodes(&checkpoint) {
             let node = node.ok()?;
             let (from, to) = ends.remove(&node.place).unwrap_or((0, u64::MAX));
-            let place = range(node.place.addr.bytes(), node.place.len_bytes.into());
-            parts.push((place, Organ::Node(from, to)));
+            let place = |addr: Addr| range(addr.bytes(), node.place.len_bytes.into());
+            let mirror = volume.mirror_of(node.place.addr);
+            nodes.push([Some(node.place.addr), mirror].into_iter().flatten().map(place).collect());
+            parts.push((place(node.place.addr), Organ::Node(from, to)));
             match &node.entries {
                 Entries::Inner(children) => {
                     let firsts = children.iter().map(|(key, _)| key.list);
@@ -122,12 +127,17 @@ impl Anatomy {
         }
         parts.retain(|(place, _)| !place.is_empty() && place.end <= image.len());
         log_blocks.retain(|place| place.end <= image.len());
-        Some(Self { parts, log_blocks })
+        Some(Self { parts, log_blocks, nodes })
     }
 
     /// Whether there is a log to be rolled forward.
     pub(super) fn has_log(&self) -> bool {
         self.parts.iter().any(|(_, organ)| *organ == Organ::Log)
+    }
+
+    /// All places of each node of the map.
+    pub(super) fn nodes(&self) -> &[Vec<Range<usize>>] {
+        &self.nodes
     }
 
     /// The places of structures on which much depends.

@@ -225,7 +225,13 @@ impl Examined<'_> {
             Err(_) => self.open(Arc::clone(&device), false, OnLoss::Truncate),
             opened => opened,
         };
-        let Ok(disk) = opened else { return Ok(false) };
+        let disk = match opened {
+            Ok(disk) => disk,
+            Err(error) if !is_disk_sound && !self.is_forged => {
+                return Err(format!("rebuilt, it cannot be opened: {error}"));
+            }
+            Err(_) => return Ok(false),
+        };
         if disk.shut_down().is_err() {
             return Ok(false);
         }

@@ -4,9 +4,10 @@
 use std::ops::Range;
 
 use dendro_base::{Rng, Uuid};
-use dendro_format::node::MAX_NODE_LEN_BYTES;
+use dendro_disk::MAX_RECORD_LEN_BYTES;
+use dendro_format::node::{MAX_NODE_LEN_BYTES, NodeInfo};
 use dendro_format::testing::mutate;
-use dendro_format::{Entries, Value, node};
+use dendro_format::{Entries, Key, Value, node};
 use dendro_images::forge::{Forge, mutate_one};
 
 use super::anatomy::Anatomy;
@@ -36,12 +37,14 @@ pub(super) enum Harm {
     },
     /// The image ends here.
     Cut(usize),
+    /// Nodes of the map, so many, in all their places.
+    Nodes(usize),
 }
 
 /// Damages an image; `other` is that of another moment of the same work.
 pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8], anatomy: &Anatomy) -> Harm {
     let place = place(rng, image, anatomy);
-    match rng.below(20) {
+    match rng.below(22) {
         0..5 => {
             image[place] ^= 1 << rng.below(8);
             Harm::Flip(place)
@@ -73,10 +76,19 @@ pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8], anatomy: &A
             }
             Harm::Swap { a, b, len_bytes }
         }
-        _ => {
+        19 => {
             let len = rng.below(image.len() as u64) as usize / SECTOR_LEN_BYTES * SECTOR_LEN_BYTES;
             image.truncate(len.max(SECTOR_LEN_BYTES));
             Harm::Cut(len)
+        }
+        _ => {
+            let percent = [2, 10, 50][rng.below(3) as usize];
+            let lost: Vec<_> = anatomy.nodes().iter().filter(|_| rng.chance(percent)).collect();
+            for place in lost.iter().copied().flatten() {
+                let len = image.len();
+                image[place.start.min(len)..place.end.min(len)].fill(0);
+            }
+            Harm::Nodes(lost.len())
         }
     }
 }
@@ -108,7 +120,7 @@ fn change_leaf(rng: &mut Rng, bytes: &mut [u8]) {
     if !may_exchange || bytes.len() > MAX_CHANGED_LEN_BYTES {
         return;
     }
-    match rng.below(8) {
+    match rng.below(10) {
         0..4 => {
             if let Value::Record(value) = &entries[at].1 {
                 let (mut changed, len) = (value.to_vec(), value.len());
@@ -126,14 +138,47 @@ fn change_leaf(rng: &mut Rng, bytes: &mut [u8]) {
             entries.sort_by_key(|(key, _)| *key);
             entries.dedup_by_key(|(key, _)| *key);
         }
-        _ => {
+        7 => {
             let value = entries[other].1.clone();
             entries[at].1 = value;
         }
+        what => {
+            let list = entries[at].0.list;
+            if what == 8 {
+                entries.remove(at);
+            } else {
+                entries.retain(|(key, _)| key.list != list);
+            }
+            fill_up(&info, &mut entries, bytes.len());
+        }
+    }
+    if entries.is_empty() {
+        return;
     }
     let (changed, _) = node::encode(&info, &Entries::Leaf(entries));
     if changed.len() == bytes.len() {
         bytes.copy_from_slice(&changed);
+    }
+}
+
+/// Makes records longer, so that a leaf that lacks some takes `len_bytes` as before.
+fn fill_up(info: &NodeInfo, entries: &mut [(Key, Value)], len_bytes: usize) {
+    for at in (0..entries.len()).rev() {
+        // A length may take a byte more when it gets larger.
+        for _ in 0..3 {
+            let len = node::encode(info, &Entries::Leaf(entries.to_vec())).0.len();
+            let Some(missing) = len_bytes.checked_sub(len).filter(|missing| *missing > 0) else {
+                return;
+            };
+            let Value::Record(value) = &entries[at].1 else { break };
+            let longer = (value.len() + missing).min(MAX_RECORD_LEN_BYTES);
+            if longer == value.len() {
+                break;
+            }
+            let mut value = value.to_vec();
+            value.resize(longer, 0);
+            entries[at].1 = Value::Record(value.into());
+        }
     }
 }
 
