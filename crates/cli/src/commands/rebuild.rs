@@ -33,6 +33,7 @@ use crate::failure::{Failure, code};
 use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target::{self, Keeper, Target, tag};
+use copy::Copying;
 
 /// The most lists that are looked for by name: each takes some 150 bytes.
 const MAX_NAMED: usize = 1 << 18;
@@ -116,16 +117,16 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
     }
     let source = source(&args.target)?;
     let progress = Progress::new(quiet);
-    let target = match &args.to {
+    let (target, plan, device) = match &args.to {
         Some(to) if !args.no_changes => {
-            copy::copy(&open(&source, true)?, to, &progress)
-                .map_err(|error| Failure::new(format_args!("{}: {error}", to.display())))?;
-            to.clone()
+            let plan = plan_and_copy(open(&source, true)?, &source, to, &progress)?;
+            (to.clone(), plan, open(to, false)?)
         }
-        _ => source.clone(),
+        _ => {
+            let device = open(&source, args.no_changes)?;
+            (source.clone(), plan(&device, &source, &progress)?, device)
+        }
     };
-    let device = open(&target, args.no_changes)?;
-    let plan = plan(&device, &target, &progress)?;
     if args.no_changes {
         let rehearsed = write_in_memory(&plan, &Arc::new(device), args.to.is_some());
         let lacks_room = matches!(rehearsed, Err(Error::NoFreeSegment));
@@ -140,6 +141,25 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
     progress.show("looking for the names of files".into());
     let affected = names(&(Arc::new(device) as _), &report);
     Ok(Outcome::new(&source, &target, false, report, affected))
+}
+
+/// Plans the rebuild of `device`, which is `source`, and copies it into the new file `to`
+/// meanwhile.
+fn plan_and_copy(
+    device: FileDevice,
+    source: &Path,
+    to: &Path,
+    progress: &Progress,
+) -> Result<Rebuild, Failure> {
+    let copying = Copying::new(device, to).map_err(|error| failed_on(to, &error))?;
+    let planned = plan(&copying, source, progress);
+    if planned.is_err() {
+        // There is nothing to rebuild in a copy of it.
+        let _ = std::fs::remove_file(to);
+        return planned;
+    }
+    copying.finish(progress).map_err(|error| failed_on(to, &error))?;
+    planned
 }
 
 /// Writes the new map to `device`, which is the image or block device `target`. A copy gets longer
