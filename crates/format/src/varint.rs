@@ -52,7 +52,19 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(word))
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64> {
+        // Most numbers are small.
+        if let Some((&byte, rest)) = self.bytes.split_first()
+            && byte < 0x80
+        {
+            self.bytes = rest;
+            return Ok(byte.into());
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

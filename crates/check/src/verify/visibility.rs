@@ -33,6 +33,9 @@ pub(super) struct Visibility<'v> {
     list: Vec<(Key, bool)>,
     /// The entries of the item that the walk is at.
     item: Vec<ItemEntry>,
+    /// A version whose entries in the list are seen in their own branch, unless newer ones hide
+    /// them: what was found last.
+    seen: Option<(u32, u64)>,
 }
 
 impl<'v> Visibility<'v> {
@@ -40,7 +43,7 @@ impl<'v> Visibility<'v> {
         let view = |is_fork| move |ancestry| View { ancestry, is_fork };
         let mut views: Vec<View> = versions.ancestries().map(view(false)).collect();
         views.extend(versions.ancestries_of_forks().map(view(true)));
-        Self { versions, views, list: Vec::new(), item: Vec::new() }
+        Self { versions, views, list: Vec::new(), item: Vec::new(), seen: None }
     }
 
     /// Takes the next entry of the map, in the order of keys. If it begins another item, returns
@@ -53,9 +56,11 @@ impl<'v> Visibility<'v> {
         let invisible = if begins_item { self.finish() } else { Vec::new() };
         if self.list.first().is_some_and(|(first, _)| first.list != key.list) {
             self.list.clear();
+            self.seen = None;
         }
         if key.space == Space::List {
             self.list.push((*key, !matches!(value, Value::Tombstone)));
+            self.seen = None;
         }
         let (has, decides) = match value {
             Value::Chunk(chunk) => (chunk.present(), chunk.said()),
@@ -77,6 +82,15 @@ impl<'v> Visibility<'v> {
 
     /// As [`Self::visit`], after the last entry of the map.
     pub(super) fn finish(&mut self) -> Vec<Key> {
+        // Nearly all items have one entry, of the same version as others of the list.
+        if let [ItemEntry { key, .. }] = &self.item[..] {
+            let version = (key.branch, key.epoch);
+            if self.seen == Some(version) || self.is_seen_in_own_branch(key, None) {
+                self.seen = Some(version);
+                self.item.clear();
+                return Vec::new();
+            }
+        }
         let mut item = std::mem::take(&mut self.item);
         self.look(&mut item);
         let invisible = item.iter().filter(|entry| entry.has & !entry.visible != 0);

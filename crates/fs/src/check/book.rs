@@ -40,33 +40,42 @@ pub(super) enum Subject {
     Loops,
 }
 
-/// Findings about one subject: up to so many of a kind, and how many more there are.
+/// Findings about one subject: up to so many of a kind, and how many more there are. Nearly always
+/// there are none.
 pub(super) struct Findings {
+    some: Option<Box<SomeFindings>>,
+    max_of_a_code: usize,
+}
+
+#[derive(Default)]
+struct SomeFindings {
     list: Vec<Finding>,
     counts: BTreeMap<FindingCode, usize>,
     more: BTreeMap<FindingCode, usize>,
-    max_of_a_code: usize,
 }
 
 impl Findings {
     pub(super) const fn new(max_of_a_code: usize) -> Self {
-        Self { list: Vec::new(), counts: BTreeMap::new(), more: BTreeMap::new(), max_of_a_code }
+        Self { some: None, max_of_a_code }
     }
 
     pub(super) fn push(&mut self, finding: Finding) {
-        let count = self.counts.entry(finding.code).or_default();
+        let SomeFindings { list, counts, more } = &mut **self.some.get_or_insert_default();
+        let count = counts.entry(finding.code).or_default();
         if *count < self.max_of_a_code {
             *count += 1;
-            self.list.push(finding);
+            list.push(finding);
         } else {
-            *self.more.entry(finding.code).or_default() += 1;
+            *more.entry(finding.code).or_default() += 1;
         }
     }
 
     pub(super) fn append(&mut self, other: Self) {
+        let Some(other) = other.some else { return };
         other.list.into_iter().for_each(|finding| self.push(finding));
         for (code, count) in other.more {
-            *self.more.entry(code).or_default() += count;
+            let own = self.some.get_or_insert_default();
+            *own.more.entry(code).or_default() += count;
         }
     }
 }
@@ -93,10 +102,10 @@ impl Book {
 
     /// Replaces the findings about `subject` in the present version.
     pub(super) fn set(&mut self, subject: Subject, findings: Findings) {
-        if self.present.is_empty() && findings.list.is_empty() {
-            return;
+        if !self.present.is_empty() {
+            self.present.remove(&subject);
         }
-        self.present.remove(&subject);
+        let Some(findings) = findings.some else { return };
         let mut numbers: Vec<usize> =
             findings.list.into_iter().filter_map(|finding| self.number(finding)).collect();
         // Several equal entries give equal findings.

@@ -282,7 +282,11 @@ impl Scan {
     ) -> Result<()> {
         self.next_record = index.checked_add(1);
         match index {
-            HEAD_INDEX => self.head = Some(Inode::decode(self.ino, record)),
+            // How long its inline data are is all that matters of them.
+            HEAD_INDEX => {
+                let decoded = Inode::decode_without_inline(self.ino, record);
+                self.head = Some(decoded.map(|(inode, _)| inode));
+            }
             XATTR_BASE..XATTR_END => {
                 let problem = self.xattrs.record(&self.hasher, index, record);
                 if let Some((code, detail)) = problem {

@@ -4,9 +4,10 @@
 //! In memory stays an index of the leaves, with the flags that their files have, so that nobody
 //! looks for a flag where it is not.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::ControlFlow;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Bound, ControlFlow, Range};
 
+use rustc_hash::FxHashMap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::facts::Facts;
@@ -63,7 +64,10 @@ struct Place {
 /// The facts of all files, by their numbers.
 pub(crate) struct Table {
     /// Each leaf has the files from its key up to the next one's.
-    leaves: BTreeMap<u64, Place>,
+    leaves: FxHashMap<u64, Place>,
+    keys: BTreeSet<u64>,
+    /// The numbers of the leaf that was found last: most files are near the one before.
+    last: Range<u64>,
     /// The leaves in memory, each once, in the order in which it is their turn to leave.
     resident: VecDeque<u64>,
     max_resident: usize,
@@ -76,7 +80,9 @@ impl Table {
     pub(crate) fn new(memory_bytes: u64) -> Self {
         let fitting = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / LEAF_BYTES;
         Self {
-            leaves: BTreeMap::new(),
+            leaves: FxHashMap::default(),
+            keys: BTreeSet::new(),
+            last: 0..0,
             resident: VecDeque::new(),
             max_resident: fitting.max(MIN_RESIDENT),
             spill: Spill::new(LEAF_LEN * size_of::<Facts>()),
@@ -87,9 +93,8 @@ impl Table {
     /// The facts of a file; those of one that is not there if the table has none.
     pub(crate) fn get(&mut self, ino: Ino) -> Result<Facts> {
         let none = Facts::none(ino);
-        let Some((&key, place)) = self.leaves.range_mut(..=ino.0).next_back() else {
-            return Ok(none);
-        };
+        let Some(key) = self.key_of(ino) else { return Ok(none) };
+        let place = self.leaves.get_mut(&key).expect("there is such a leaf");
         let facts_of = |leaf: &mut Leaf| {
             leaf.was_used = true;
             leaf.position(ino).map_or(none, |at| leaf.facts[at])
@@ -103,7 +108,8 @@ impl Table {
     /// Changes the facts of a file. Facts that say nothing are not kept.
     pub(crate) fn change(&mut self, ino: Ino, change: impl FnOnce(&mut Facts)) -> Result<()> {
         // Nearly always the leaf is in memory and has room.
-        if let Some((_, place)) = self.leaves.range_mut(..=ino.0).next_back()
+        if let Some(key) = self.key_of(ino)
+            && let Some(place) = self.leaves.get_mut(&key)
             && let Some(leaf) = &mut place.leaf
         {
             let found = leaf.position(ino);
@@ -149,8 +155,7 @@ impl Table {
 
     /// The key of the first leaf from `start` on that may have files with one of `flags`.
     fn next_leaf(&self, start: u64, flags: u16) -> Option<u64> {
-        let mut leaves = self.leaves.range(start..);
-        leaves.find(|(_, place)| place.flags & flags != 0).map(|(&key, _)| key)
+        self.keys.range(start..).copied().find(|key| self.leaves[key].flags & flags != 0)
     }
 
     fn put(&mut self, facts: Facts) -> Result<()> {
@@ -218,9 +223,8 @@ impl Table {
     fn find(&mut self, from: Ino, is_wanted: impl Fn(u16) -> bool) -> Result<Option<Facts>> {
         let mut start = self.key_of(from).unwrap_or(0);
         loop {
-            let mut leaves = self.leaves.range(start..);
-            let may_have = |(_, place): &(&u64, &Place)| is_wanted(place.flags);
-            let Some((&key, _)) = leaves.find(may_have) else { return Ok(None) };
+            let may_have = |key: &&u64| is_wanted(self.leaves[*key].flags);
+            let Some(&key) = self.keys.range(start..).find(may_have) else { return Ok(None) };
             let facts = &self.leaf(key)?.facts;
             let first = facts.partition_point(|facts| facts.ino < from.0);
             if let Some(found) = facts[first..].iter().find(|facts| is_wanted(facts.flags)) {
@@ -266,8 +270,13 @@ impl Table {
     }
 
     /// The key of the leaf that has the file, or would have it.
-    fn key_of(&self, ino: Ino) -> Option<u64> {
-        self.leaves.range(..=ino.0).next_back().map(|(&key, _)| key)
+    fn key_of(&mut self, ino: Ino) -> Option<u64> {
+        if !self.last.contains(&ino.0) {
+            let start = *self.keys.range(..=ino.0).next_back()?;
+            let next = self.keys.range((Bound::Excluded(start), Bound::Unbounded)).next();
+            self.last = start..next.copied().unwrap_or(u64::MAX);
+        }
+        Some(self.last.start)
     }
 
     /// The leaf with this key, which is brought into memory.
@@ -292,6 +301,8 @@ impl Table {
         self.make_room()?;
         let place = Place { leaf: Some(Box::new(leaf)), slot: None, len: 0, flags: 0 };
         self.leaves.insert(key, place);
+        self.keys.insert(key);
+        self.last = 0..0;
         self.resident.push_back(key);
         Ok(key)
     }
@@ -299,6 +310,8 @@ impl Table {
     /// Removes a leaf, which is in memory.
     fn drop_leaf(&mut self, key: u64) {
         let place = self.leaves.remove(&key);
+        self.keys.remove(&key);
+        self.last = 0..0;
         self.resident.retain(|&resident| resident != key);
         if let Some(slot) = place.and_then(|place| place.slot) {
             self.spill.free(slot);

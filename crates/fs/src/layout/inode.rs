@@ -149,6 +149,12 @@ impl Inode {
 
     /// The i-node that a record holds.
     pub(crate) fn decode(ino: Ino, bytes: &[u8]) -> Result<Self> {
+        let (inode, inline) = Self::decode_without_inline(ino, bytes)?;
+        Ok(Self { inline: inline.to_vec(), ..inode })
+    }
+
+    /// The i-node that a record holds, and apart from it its inline data, which it lacks.
+    pub(crate) fn decode_without_inline(ino: Ino, bytes: &[u8]) -> Result<(Self, &[u8])> {
         let corrupted = |what: &str| FsError::Corrupted(format!("i-node {ino}: {what}"));
         let (head, _) = split_head::<InodeV1>(bytes, "an i-node")
             .map_err(|error| corrupted(&error.to_string()))?;
@@ -195,10 +201,10 @@ impl Inode {
             project: head.project.get(),
             xattr_names_len: head.xattr_names_len.get(),
             punched,
-            inline: inline.to_vec(),
+            inline: Vec::new(),
         };
-        inode.check().map_err(corrupted)?;
-        Ok(inode)
+        inode.check(inline.len()).map_err(corrupted)?;
+        Ok((inode, inline))
     }
 
     /// What can be made of a malformed record; `None` if not even its type can be told.
@@ -249,8 +255,8 @@ impl Inode {
         Self::decode(ino, &[head.as_bytes(), between].concat()).ok()
     }
 
-    /// Checks what must hold of any i-node.
-    fn check(&self) -> std::result::Result<(), &'static str> {
+    /// Checks what must hold of any i-node, with so much inline data.
+    fn check(&self, found_inline_len: usize) -> std::result::Result<(), &'static str> {
         if self.size > MAX_FILE_SIZE_BYTES {
             return Err("its size is past the limit");
         }
@@ -279,7 +285,7 @@ impl Inode {
             }
         }
         let inline_len = if has_inline { self.size } else { 0 };
-        if inline_len != self.inline.len() as u64 {
+        if inline_len != found_inline_len as u64 {
             return Err("its inline data are not as long as its size");
         }
         Ok(())
