@@ -52,7 +52,8 @@ pub(super) struct OldMap {
     /// Segments in which nodes of it lie.
     pub(super) segments: BTreeSet<SegmentNo>,
     pub(super) account: Account,
-    /// Pages whose blocks belong to others, or lie where nothing is: a bit for each slot of a chunk.
+    /// Pages whose blocks belong to others, or lie where nothing is: a bit for each slot of a
+    /// chunk.
     pub(super) lost: BTreeMap<Key, u32>,
     /// Whether some node can be read only where the checkpoint does not say that it lies.
     is_scattered: bool,
@@ -184,8 +185,8 @@ pub(super) enum Base {
 
 impl Base {
     /// Chooses among checkpoints. `in_force` is the one that the newest superblock names, if it can
-    /// be read. If the volume has fewer segments now, those of `layout`, no checkpoint will do as it
-    /// is.
+    /// be read. If the volume has fewer segments now, those of `layout`, no checkpoint will do as
+    /// it is.
     pub(super) fn choose(
         volume: &Volume<'_>,
         layout: Layout,

@@ -180,8 +180,8 @@ impl Found {
         superblock::append(device, &next)
     }
 
-    /// What the new checkpoint states. Without a base, or if the device has lost the place where its
-    /// log continues, that is in free segments.
+    /// What the new checkpoint states. Without a base, or if the device has lost the place where
+    /// its log continues, that is in free segments.
     pub(super) fn facts(
         &self,
         base: Option<&Checkpoint>,
