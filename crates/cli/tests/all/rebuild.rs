@@ -1,6 +1,7 @@
 //! `dendro rebuild`: volumes of which superblocks or parts of the map are destroyed.
 
-use std::fs;
+use std::time::Duration;
+use std::{fs, thread};
 
 use crate::common::{Scratch, harm, skips_mounts};
 use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, View};
@@ -278,9 +279,16 @@ fn a_device_that_has_lost_its_end_is_rebuilt_with_what_is_left() {
             }
         }
         assert!((10..35).contains(&whole), "{whole} files are whole");
-        // What is left fills the shorter volume nearly. It can be written to when there is room.
+        // What is left fills the shorter volume. It can be written to when there is room, which there
+        // is a moment after the removals: the kernel says later that it has forgotten the files.
         (8..20).for_each(|number| fs::remove_file(path(number)).unwrap());
-        fs::write(scratch.inside("new"), data(99)).unwrap();
+        let is_written = || fs::write(scratch.inside("new"), data(99)).is_ok();
+        let mut tries = 0;
+        while !is_written() {
+            tries += 1;
+            assert!(tries < 500, "it stays full");
+            thread::sleep(Duration::from_millis(20));
+        }
         scratch.umount();
         scratch.dendro(["check", rebuilt]).succeeds();
     }
