@@ -279,8 +279,8 @@ fn a_device_that_has_lost_its_end_is_rebuilt_with_what_is_left() {
             }
         }
         assert!((10..35).contains(&whole), "{whole} files are whole");
-        // What is left fills the shorter volume. It can be written to when there is room, which there
-        // is a moment after the removals: the kernel says later that it has forgotten the files.
+        // What is left fills the shorter volume. There is room a moment after the removals: the
+        // kernel says later that it has forgotten the files.
         (8..20).for_each(|number| fs::remove_file(path(number)).unwrap());
         let is_written = || fs::write(scratch.inside("new"), data(99)).is_ok();
         let mut tries = 0;
