@@ -31,8 +31,8 @@ pub(crate) fn create_on(
     Ok(disk.flush(CommitSeq::LATEST)?)
 }
 
-/// Describes an empty disk as one that holds lists of a program, and no files. What the program
-/// finds first is `root`, which is made with it, and must be [`Lid::FIRST`].
+/// Describes an empty disk as one that holds lists of a program, and no files. The list
+/// [`Lid::FIRST`] is made with it, as what the program finds first.
 ///
 /// Commands that work on files refuse such a volume, and a check finds nothing wrong with it but
 /// what is wrong with its lists. Nothing is flushed.

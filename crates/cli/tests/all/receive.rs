@@ -110,6 +110,15 @@ pub(crate) fn sent(scratch: &Scratch, target: &str, name: &str, from: Option<&st
     file
 }
 
+/// Prepares the mounted volume, and writes its three snapshots into files, each from the one
+/// before.
+pub(crate) fn prepare_and_send(scratch: &Scratch) -> [String; 3] {
+    prepare(scratch);
+    let mount = scratch.mount_point();
+    [("a", None), ("b", Some("@a")), ("c", Some("@b"))]
+        .map(|(name, from)| sent(scratch, &mount, name, from))
+}
+
 /// The tree of a snapshot of an image, mounted.
 pub(crate) fn tree_of(scratch: &Scratch, image: &str, name: &str) -> Vec<String> {
     let place = scratch.path("look");
@@ -135,13 +144,7 @@ fn what_is_received_is_equal_whether_sender_and_receiver_are_mounted_or_not() {
     }
     let scratch = Scratch::with_volume();
     scratch.mount();
-    prepare(&scratch);
-    let mount = scratch.mount_point();
-    let streams = [
-        sent(&scratch, &mount, "a", None),
-        sent(&scratch, &mount, "b", Some("@a")),
-        sent(&scratch, &mount, "c", Some("@b")),
-    ];
+    let streams = prepare_and_send(&scratch);
     scratch.umount();
     let image = scratch.image();
     let expected = ["a", "b", "c"].map(|name| tree_of(&scratch, &image, name));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::common::{Scratch, said, skips_mounts, wait_until};
-use crate::receive::{mkfs, prepare, sent, snapshot, tree, tree_of};
+use crate::receive::{mkfs, prepare, prepare_and_send, sent, snapshot, tree, tree_of};
 use serde_json::Value;
 
 /// Lines of [`tree`] without what a copy has otherwise: the number of the file, its blocks, and its
@@ -34,13 +34,7 @@ fn files_are_restored_from_streams_without_a_volume() {
     }
     let scratch = Scratch::with_volume();
     scratch.mount();
-    prepare(&scratch);
-    let mount = scratch.mount_point();
-    let [a, b, c] = [
-        sent(&scratch, &mount, "a", None),
-        sent(&scratch, &mount, "b", Some("@a")),
-        sent(&scratch, &mount, "c", Some("@b")),
-    ];
+    let [a, b, c] = prepare_and_send(&scratch);
     let inside = |name: &str| tree(&scratch.inside(&format!(".dendro/snapshots/{name}")));
     let expected = ["a", "b", "c"].map(|name| copied(&inside(name)));
     let restored = |arguments: &[&str], to: &str| {
@@ -95,13 +89,7 @@ fn a_list_has_the_paths_of_files() {
     }
     let scratch = Scratch::with_volume();
     scratch.mount();
-    prepare(&scratch);
-    let mount = scratch.mount_point();
-    let [a, b, c] = [
-        sent(&scratch, &mount, "a", None),
-        sent(&scratch, &mount, "b", Some("@a")),
-        sent(&scratch, &mount, "c", Some("@b")),
-    ];
+    let [a, b, c] = prepare_and_send(&scratch);
     let paths = |lines: &[Value], change: &str| -> Vec<String> {
         let of = lines.iter().filter(|line| line["change"] == change);
         let mut paths: Vec<String> =
