@@ -44,10 +44,12 @@ pub trait LogicalDisk: Send + Sync {
     ///
     /// A unit is bounded, so that no other one waits for long. It changes at most
     /// [`MAX_UNIT_GROUPS`] groups of [`GROUP_PAGES`] pages: the groups that it writes or zeroes,
-    /// and the groups with pages in the ranges that it punches, moves, moves to, or swaps. Deleting
-    /// a list is always one unit, whatever the list holds, and so is creating it again, in the same
-    /// unit or later. Only a unit that changes a list, deletes it and creates it again may be
-    /// refused with [`Error::UnitTooLong`], if the list has more than so many records and groups.
+    /// and the groups with pages in the ranges that it punches, moves, moves to, or swaps. A move
+    /// takes its pages out first: within a list, they are not counted again where it moves to.
+    /// Deleting a list is always one unit, whatever the list holds, and so is creating it again, in
+    /// the same unit or later. Only a unit that changes a list, deletes it and creates it again may
+    /// be refused with [`Error::UnitTooLong`], if the list has more than so many records and
+    /// groups.
     ///
     /// # Errors
     /// - [`Error::NoSuchList`],

@@ -55,7 +55,8 @@ pub(super) struct OldMap {
     /// Pages whose blocks belong to others, or lie where nothing is: a bit for each slot of a
     /// chunk.
     pub(super) lost: BTreeMap<Key, u32>,
-    /// Whether some node can be read only where the checkpoint does not say that it lies.
+    /// Whether some node, or the checkpoint itself, can be read only where the checkpoint does not
+    /// say that it lies.
     is_scattered: bool,
 }
 
@@ -75,7 +76,8 @@ impl OldMap {
 
     /// Reads the map of a checkpoint, of a volume that has the segments of `layout` now.
     pub(super) fn read(volume: &Volume<'_>, layout: Layout, of: &SweptCheckpoint) -> Self {
-        let mut map = Self { gaps: Vec::new(), ..Self::lost(layout) };
+        let is_scattered = !can_be_read(volume, of);
+        let mut map = Self { gaps: Vec::new(), is_scattered, ..Self::lost(layout) };
         let mut nodes = volume.nodes(&of.checkpoint);
         while let Some(visited) = nodes.next() {
             let (from, to) = nodes.range();
@@ -159,6 +161,15 @@ pub(super) fn lose(lost: &mut BTreeMap<Key, u32>, key: &Key, slots: u32) {
     if slots != 0 {
         *lost.entry(*key).or_default() |= slots;
     }
+}
+
+/// Whether a checkpoint is found by a superblock that names it.
+fn can_be_read(volume: &Volume<'_>, of: &SweptCheckpoint) -> bool {
+    let mirror = of.checkpoint.mirror_of(volume.layout(), of.addr);
+    [Some(of.addr), mirror].into_iter().flatten().any(|addr| {
+        let stored = volume.read("checkpoint", addr, of.len_bytes.into());
+        stored.is_ok_and(|bytes| checksum(&bytes[..of.len_bytes as usize]) == of.crc32c)
+    })
 }
 
 /// Whether a page's checksum is that of its block.

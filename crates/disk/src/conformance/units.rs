@@ -186,6 +186,13 @@ pub fn a_unit_that_changes_too_many_groups_is_refused(disk: &dyn LogicalDisk) {
         });
     }
     rig.push(zero(other, 0..GROUPS));
+    // What is moved within its list is counted once, and a list swapped with itself not at all.
+    let count = GROUPS * GROUP_PAGES;
+    rig.push(Op::MovePages { from: other, from_page: 0, to: other, to_page: GROUP_PAGES, count });
+    rig.push(Op::MovePages { from: other, from_page: GROUP_PAGES, to: other, to_page: 0, count });
+    rig.write(other, 2 * count, "y");
+    rig.push(Op::SwapPages { a: other, b: other });
+    rig.push(Op::PunchPages { list: other, first_page: 2 * count, count: 1 });
     // As many as may be, and at the bound's far side what holds nothing costs nothing.
     rig.push(Op::PunchPages { list, first_page: 0, count: 3 * GROUPS * GROUP_PAGES });
     rig.push(Op::PunchPages { list: other, first_page: 0, count: all });

@@ -251,11 +251,13 @@ impl ModelState {
 
     /// How many groups of pages a change touches.
     fn groups_changed_by(&self, op: &Op<'_>) -> u64 {
-        let with_pages = |list: &Lid, first: u64, count: u64| {
+        // Of pages that are not in `taken`.
+        let with_pages = |list: &Lid, first: u64, count: u64, taken: Range<u64>| {
             let Some(list) = self.lists.get(list) else { return 0 };
             let mut last = None;
             let pages = list.pages.range(first..first.saturating_add(count));
             pages
+                .filter(|(page, _)| !taken.contains(page))
                 .filter(|(page, _)| last.replace(*page / GROUP_PAGES) != Some(*page / GROUP_PAGES))
                 .count() as u64
         };
@@ -266,12 +268,19 @@ impl ModelState {
         match op {
             Op::WritePages { first_page, data, .. } => within(*first_page, page_count_of(data)),
             Op::ZeroPages { first_page, count, .. } => within(*first_page, *count),
-            Op::PunchPages { list, first_page, count } => with_pages(list, *first_page, *count),
-            Op::MovePages { from, from_page, to, to_page, count } => {
-                with_pages(from, *from_page, *count) + with_pages(to, *to_page, *count)
+            Op::PunchPages { list, first_page, count } => {
+                with_pages(list, *first_page, *count, 0..0)
             }
+            Op::MovePages { from, from_page, to, to_page, count } => {
+                let source = *from_page..from_page.saturating_add(*count);
+                // Within a list, pages that were taken out need not make way.
+                let taken = if from == to { source } else { 0..0 };
+                with_pages(from, *from_page, *count, 0..0) + with_pages(to, *to_page, *count, taken)
+            }
+            Op::SwapPages { a, b } if a == b => 0,
             Op::SwapPages { a, b } => {
-                with_pages(a, 0, MAX_PAGE_COUNT) + with_pages(b, 0, MAX_PAGE_COUNT)
+                let all = |list| with_pages(list, 0, MAX_PAGE_COUNT, 0..0);
+                all(a) + all(b)
             }
             _ => 0,
         }

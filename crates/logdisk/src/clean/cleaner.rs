@@ -20,7 +20,7 @@ use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
-use dendro_disk::Result;
+use dendro_disk::{Error, Result};
 use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 
 use crate::clean::pick::{Choice, Picking, most_live_bytes};
@@ -130,6 +130,25 @@ impl Cleaned {
         }
         let before = self.segments_before.load(Ordering::Relaxed);
         segments.saturating_sub(before) > 2 * u64::from(segment_count)
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Emptied,
+    /// For lack of room, or because the search for what is left was not worth its time.
+    NotEmptied,
+    /// Something could not be read, or its checksum was wrong.
+    Damaged,
+}
+
+impl Ending {
+    const fn of(error: &Error) -> Self {
+        match error {
+            Error::Io(_) | Error::Corrupted(_) => Self::Damaged,
+            _ => Self::NotEmptied,
+        }
     }
 }
 
@@ -314,7 +333,7 @@ impl Cleaner {
             // segments can be emptied.
             let may_search = matches!(choice, Choice::Only(_)) || self.is_last_resort();
             if let Some(searching) = job.take_if(|job| job.search.is_some() && !may_search) {
-                self.end_job(searching.victim, searching.body.into_buf(), false);
+                self.end_job(searching.victim, searching.body.into_buf(), Ending::NotEmptied);
             }
         }
         Ok(has_progressed)
@@ -447,8 +466,8 @@ impl Cleaner {
                 is_sound: true,
             }),
             // A segment that cannot be read is left alone; other segments can be cleaned.
-            Err(_) => {
-                self.end_job(victim, body.into_buf(), false);
+            Err(error) => {
+                self.end_job(victim, body.into_buf(), Ending::of(&error));
                 None
             }
         };
@@ -464,21 +483,22 @@ impl Cleaner {
 
     /// Ends a job. A segment that could not be emptied is set aside for a while, so that other
     /// segments are cleaned.
-    fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
+    fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, ending: Ending) {
         let now = self.volume.now();
         let mut cleaning = self.cleaning.lock();
-        if is_done {
+        if ending == Ending::Emptied {
             cleaning.picking.note_emptied(victim);
             cleaning.is_last_resort = false;
         } else {
-            cleaning.picking.set_aside(victim, now);
+            cleaning.picking.set_aside(victim, now, ending == Ending::Damaged);
         }
         self.abandon(&mut cleaning, victim, bytes);
     }
 
-    /// Whether the segment has something that could not be read or moved some time ago.
-    pub(crate) fn is_set_aside(&self, segment: SegmentNo) -> bool {
-        self.cleaning.lock().picking.is_set_aside(segment)
+    /// Whether the segment has something that could not be read, or whose checksum was wrong, when
+    /// it was cleaned last.
+    pub(crate) fn is_damaged(&self, segment: SegmentNo) -> bool {
+        self.cleaning.lock().picking.is_damaged(segment)
     }
 
     /// Allows segments that could not be emptied to be picked again at once.
@@ -499,11 +519,13 @@ impl Cleaner {
             Ok(true) => Some(job),
             result => {
                 let is_empty = self.volume.read().state().segments().live_bytes_of(job.victim) == 0;
-                self.end_job(
-                    job.victim,
-                    job.body.into_buf(),
-                    result.is_ok() && job.is_sound && is_empty,
-                );
+                let ending = match result {
+                    Err(error) => Ending::of(&error),
+                    Ok(_) if !job.is_sound => Ending::Damaged,
+                    Ok(_) if !is_empty => Ending::NotEmptied,
+                    Ok(_) => Ending::Emptied,
+                };
+                self.end_job(job.victim, job.body.into_buf(), ending);
                 None
             }
         };
@@ -584,6 +606,34 @@ pub(crate) mod tests {
         let mut aru = Aru::new(View::HEAD);
         aru.write_pages(list, page, vec![1; PAGE_SIZE]);
         disk.commit(aru).unwrap();
+    }
+
+    #[test]
+    fn a_segment_that_was_not_emptied_for_lack_of_room_is_not_taken_for_damaged() {
+        let disk = disk_half_alive();
+        {
+            let mut engine = disk.volume().write();
+            engine.retire_streams();
+            let segments = engine.state_mut().segments_mut();
+            while segments.clean_count() > 0 {
+                segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
+            }
+        }
+        // The rest of the segments that are being filled takes some.
+        let live_bytes_of = |victim| disk.volume().read().state().segments().live_bytes_of(victim);
+        let victim = loop {
+            let job = disk.cleaner().begin_cleaning(Choice::MostToGain).unwrap().1.unwrap();
+            let victim = job.victim;
+            let mut left = Some(job);
+            while let Some(job) = left.take() {
+                left = disk.cleaner().continue_job(job).unwrap();
+            }
+            if live_bytes_of(victim) > 0 {
+                break victim;
+            }
+        };
+        assert!(disk.cleaner().cleaning.lock().picking.is_set_aside(victim));
+        assert!(!disk.cleaner().is_damaged(victim));
     }
 
     #[test]

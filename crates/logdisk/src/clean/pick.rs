@@ -70,8 +70,10 @@ impl Choice {
 pub(crate) struct Picking {
     /// The segments that are being cleaned, and those of jobs that wait to be continued.
     victims: BTreeSet<SegmentNo>,
-    /// Segments with blocks that could not be read, and the time since which each is left alone.
+    /// Segments that could not be emptied, and the time since which each is left alone.
     set_aside: BTreeMap<SegmentNo, Timestamp>,
+    /// Those of them with something that could not be read or whose checksum was wrong.
+    damaged: BTreeSet<SegmentNo>,
     /// The victims; the best is the last.
     picked: Vec<Segment>,
     /// The choice that these were picked for, and the kind of policy that picked them.
@@ -87,6 +89,7 @@ impl Default for Picking {
         Self {
             victims: BTreeSet::new(),
             set_aside: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             picked: Vec::new(),
             picked_for: None,
             picked_at: 0,
@@ -108,18 +111,29 @@ impl Picking {
     }
 
     /// Leaves a segment that could not be emptied alone for a while.
-    pub(super) fn set_aside(&mut self, segment: SegmentNo, now: Timestamp) {
+    pub(super) fn set_aside(&mut self, segment: SegmentNo, now: Timestamp, is_damaged: bool) {
         self.set_aside.insert(segment, now);
+        if is_damaged {
+            self.damaged.insert(segment);
+        } else {
+            self.damaged.remove(&segment);
+        }
     }
 
-    /// Whether the segment could not be emptied some time ago.
+    #[cfg(test)]
     pub(super) fn is_set_aside(&self, segment: SegmentNo) -> bool {
         self.set_aside.contains_key(&segment)
+    }
+
+    /// Whether the segment could not be emptied because of damage when that was tried last.
+    pub(super) fn is_damaged(&self, segment: SegmentNo) -> bool {
+        self.damaged.contains(&segment)
     }
 
     /// Notes that a segment was emptied.
     pub(super) fn note_emptied(&mut self, segment: SegmentNo) {
         self.set_aside.remove(&segment);
+        self.damaged.remove(&segment);
     }
 
     /// Allows segments that were set aside to be picked again at once.
@@ -154,7 +168,7 @@ impl Picking {
             };
             let engine = volume.read();
             let segment = SegmentNo(picked.number);
-            let left_alone = self.left_alone(&engine);
+            let left_alone = self.left_alone(&engine, choice);
             // A segment that became empty and was filled again since has more live bytes than it
             // had.
             if is_candidate(segment, &left_alone, &engine, choice)
@@ -217,7 +231,7 @@ impl Picking {
         let mut segments = all.map(SegmentNo).peekable();
         while segments.peek().is_some() {
             let engine = volume.read();
-            let left_alone = self.left_alone(&engine);
+            let left_alone = self.left_alone(&engine, choice);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
                 if is_candidate(segment, &left_alone, &engine, choice) {
                     let segments = engine.state().segments();
@@ -230,11 +244,13 @@ impl Picking {
 
     /// The segments that are not cleaned now, whatever their live bytes: sorted, and each of them
     /// once. The list is short, because every candidate is looked up in it while all changes wait.
-    fn left_alone(&self, engine: &Engine) -> Vec<SegmentNo> {
+    fn left_alone(&self, engine: &Engine, choice: Choice) -> Vec<SegmentNo> {
         let now = engine.clock().now();
         // The time must not become longer if the clock was set back.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
-        let set_aside = self.set_aside.iter().filter(|(_, at)| is_young(at));
+        // Whoever asks for one segment decides when to try it again.
+        let is_left = |at: &Timestamp| !matches!(choice, Choice::Only(_)) && is_young(at);
+        let set_aside = self.set_aside.iter().filter(|(_, at)| is_left(at));
         // Segments that have not been written yet cannot be read.
         let unwritten = engine.unwritten().map(|closed| closed.segment);
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();

@@ -212,7 +212,9 @@ impl Start {
         let newest = &valid[0];
         let others = valid.iter().filter(|it| it.checkpoint_addr != newest.checkpoint_addr);
         let found = others.into_iter().find_map(|older| {
-            let checkpoint = read_checkpoint(device, older).ok()?;
+            // The volume may have become shorter since.
+            let now = Superblock { layout: newest.layout, ..older.clone() };
+            let checkpoint = read_checkpoint(device, &now).ok()?;
             Some((older, checkpoint))
         });
         let Some((older, checkpoint)) = found else { return Err(error) };

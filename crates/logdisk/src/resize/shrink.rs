@@ -140,10 +140,12 @@ impl Resizer {
                 now.note_gain();
                 return Ok(false);
             }
-            if self.cleaner.is_set_aside(victim) {
+            if self.cleaner.is_damaged(victim) {
                 now.damaged.insert(victim);
                 return Ok(false);
             }
+            // Another one may need less room.
+            now.next = victim.0 + 1;
         }
         now.fruitless += 1;
         self.go_on(now)?;

@@ -7,7 +7,8 @@ use dendro_check::{Options, find_superblocks, verify};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, CommitSeq, Error, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_format::{Checkpoint, Superblock};
+use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
 
 use crate::common::numbered::{LIST, count, mark, put};
 
@@ -438,6 +439,41 @@ fn a_damaged_block_behind_the_new_end_leaves_the_volume_as_it_was() {
     assert!(shrink(&disk).expect("it fits") < before.1);
     disk.shut_down().expect("the device works");
     assert_sound(&*device);
+}
+
+#[test]
+fn a_checkpoint_of_the_longer_volume_does_not_take_the_place_of_one_that_is_damaged() {
+    let (device, disk) = volume(&format_options(2, false));
+    disk.grow(AFTER_BYTES, AFTER_BYTES).expect("the device works");
+    // Until the map stream fills a segment whose mirror lies behind what is to be the end.
+    let mirror = || disk.superblock().checkpoint_mirror.map_or(0, |at| at.bytes());
+    while mirror() < BEFORE_BYTES {
+        put(&disk, 0).expect("there is room");
+        disk.checkpoint().expect("the device works");
+    }
+    let count = shrink(&disk).expect("it fits");
+    drop(disk);
+    let found = find_superblocks(&*device).expect("there are some");
+    let all = || found.all().iter().map(|it| &it.superblock);
+    let is_of_longer = |it: &Superblock| {
+        let mut bytes = vec![0; it.checkpoint_len_bytes as usize];
+        let is_there = device.read_at(it.checkpoint_addr.bytes(), &mut bytes).is_ok();
+        let found = is_there.then(|| Checkpoint::decode(&bytes, &it.uuid).ok()).flatten();
+        found.is_some_and(|of| of.mirrors.iter().any(|(_, mirror)| mirror.0 >= count))
+    };
+    assert!(all().any(is_of_longer), "one has mirrors behind the end");
+    for superblock in all().filter(|it| !is_of_longer(it)).collect::<Vec<_>>() {
+        for addr in [Some(superblock.checkpoint_addr), superblock.checkpoint_mirror] {
+            let place = addr.map_or(0..0, |at| at.bytes()..at.bytes() + 64);
+            if place.end <= device.len_bytes() {
+                device.corrupt(place, 1);
+            }
+        }
+    }
+    for on_loss in [OnLoss::Stop, OnLoss::Truncate] {
+        let opened = open_with(&device, OpenOptions { on_loss, ..OpenOptions::default() });
+        assert!(matches!(&opened, Err(Error::Corrupted(_) | Error::Lost(_))), "{opened:?}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Entries, Head, NodePtr, Record, Superblock};
 use dendro_images::contents::{Contents, End, image};
 use dendro_images::golden;
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
 
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
@@ -309,6 +309,25 @@ fn any_segment_may_be_gone() {
                     assert_eq!(difference(before, &found), None, "{what}: {report:?}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn a_volume_opens_again_after_the_checkpoints_segment_was_exchanged_with_another_one() {
+    for Whole { name, bytes: whole, .. } in volumes() {
+        let own = superblock(whole).checkpoint_addr.bytes() as usize / SEGMENT_LEN_BYTES;
+        let others = (1..whole.len() / SEGMENT_LEN_BYTES).step_by(3);
+        for other in others.filter(|other| *other != own) {
+            let mut bytes = whole.clone();
+            let (front, back) = bytes.split_at_mut(own.max(other) * SEGMENT_LEN_BYTES);
+            let first = &mut front[own.min(other) * SEGMENT_LEN_BYTES..][..SEGMENT_LEN_BYTES];
+            first.swap_with_slice(&mut back[..SEGMENT_LEN_BYTES]);
+            let report = rebuilt(&mut bytes);
+            let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+            let options = OpenOptions { on_loss: OnLoss::Truncate, ..OpenOptions::default() };
+            let opened = LogDisk::open(device, options, Arc::new(ManualClock::default()));
+            assert!(opened.is_ok(), "{name}, {own} and {other}: {opened:?}\n{report:?}");
         }
     }
 }
