@@ -67,7 +67,11 @@ pub(super) fn find(
         let row = usage.as_ref().and_then(|usage| usage.get(*segment));
         row.is_none_or(|row| row.usage.live_bytes == 0)
     };
-    let clean = volume.layout().log_segments().filter(was_clean);
+    let layout = volume.layout();
+    // A superblock may say that there are more segments than the device has room for.
+    let end = volume.device().len_bytes();
+    let clean = layout.log_segments().take_while(|of| layout.segment_offset(*of) < end);
+    let clean = clean.filter(was_clean);
     let candidates = reused.iter().map(|segment| SegmentNo(*segment)).chain(clean);
     for (nth, segment) in (0_u64..).zip(candidates) {
         if nth >= likely && search.durable_seq.is_none() && !is_damaged {

@@ -255,7 +255,7 @@ impl<'v> MapWriter<'v> {
         }
         let account = &self.plan.map.account;
         version_table::mend(&mut system, account, checkpoint);
-        for segment in self.volume.layout().log_segments() {
+        for segment in account.layout().log_segments() {
             if account.live_bytes_of(segment) > 0 {
                 let usage = self.usage_of(segment);
                 let value = Value::Record(Arc::from(&usage.encode()[..]));
@@ -324,7 +324,7 @@ impl<'v> MapWriter<'v> {
                 overrides.insert(segment, Usage { live_bytes, head, class, written_at });
             }
         }
-        let layout = self.volume.layout();
+        let layout = account.layout();
         let kept: u64 = layout.log_segments().map(|segment| account.live_bytes_of(segment)).sum();
         let added: u64 = overrides.values().map(|usage| u64::from(usage.live_bytes)).sum();
         let mut checkpoint = Checkpoint {

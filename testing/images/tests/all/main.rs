@@ -7,3 +7,4 @@ mod golden_images;
 mod hostile_images;
 mod lost_end;
 mod rebuild;
+mod rebuild_base;

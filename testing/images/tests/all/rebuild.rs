@@ -15,7 +15,7 @@ use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Entries, Head, NodePtr, Record, Superblock};
 use dendro_images::contents::{Contents, End, image};
 use dendro_images::golden;
-use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
 
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
@@ -43,7 +43,7 @@ fn contents(bytes: &[u8]) -> ModelVersions {
     ModelVersions::read_from(&disk).expect("it can be read")
 }
 
-fn rebuilt_on(device: &dyn Device) -> dendro_check::Result<RebuildReport> {
+pub(crate) fn rebuilt_on(device: &dyn Device) -> dendro_check::Result<RebuildReport> {
     let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
     rebuild(device, &options, &mut |_, _| ())
 }
@@ -57,14 +57,14 @@ pub(crate) fn rebuilt(bytes: &mut Vec<u8>) -> RebuildReport {
 }
 
 /// A volume and all that it holds.
-struct Whole {
-    name: String,
-    bytes: Vec<u8>,
-    before: ModelVersions,
+pub(crate) struct Whole {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) before: ModelVersions,
 }
 
 /// Small volumes of all kinds, and some that were in use for a while.
-fn volumes() -> &'static [Whole] {
+pub(crate) fn volumes() -> &'static [Whole] {
     static VOLUMES: OnceLock<Vec<Whole>> = OnceLock::new();
     VOLUMES.get_or_init(|| {
         let small = ALL
@@ -146,7 +146,7 @@ fn assert_restored(whole: &[u8], before: &ModelVersions, damaged: &[u8], what: &
     report.extent
 }
 
-fn superblock(bytes: &[u8]) -> Superblock {
+pub(crate) fn superblock(bytes: &[u8]) -> Superblock {
     find_superblocks(&MemoryDevice::from_bytes(bytes))
         .expect("it works")
         .current()
@@ -155,7 +155,7 @@ fn superblock(bytes: &[u8]) -> Superblock {
 }
 
 /// The nodes of the map of the newest checkpoint, with their levels.
-fn nodes(bytes: &[u8]) -> Vec<(NodePtr, u8)> {
+pub(crate) fn nodes(bytes: &[u8]) -> Vec<(NodePtr, u8)> {
     let device = MemoryDevice::from_bytes(bytes);
     let volume = Volume::open(&device).expect("it works");
     let checkpoint = volume.checkpoint().expect("it works");
@@ -166,7 +166,7 @@ fn nodes(bytes: &[u8]) -> Vec<(NodePtr, u8)> {
         .collect()
 }
 
-fn destroy(bytes: &mut [u8], node: &NodePtr) {
+pub(crate) fn destroy(bytes: &mut [u8], node: &NodePtr) {
     let at = node.addr.bytes() as usize;
     bytes[at..at + 64].fill(0xa5);
 }
@@ -313,25 +313,6 @@ fn any_segment_may_be_gone() {
     }
 }
 
-#[test]
-fn a_volume_opens_again_after_the_checkpoints_segment_was_exchanged_with_another_one() {
-    for Whole { name, bytes: whole, .. } in volumes() {
-        let own = superblock(whole).checkpoint_addr.bytes() as usize / SEGMENT_LEN_BYTES;
-        let others = (1..whole.len() / SEGMENT_LEN_BYTES).step_by(3);
-        for other in others.filter(|other| *other != own) {
-            let mut bytes = whole.clone();
-            let (front, back) = bytes.split_at_mut(own.max(other) * SEGMENT_LEN_BYTES);
-            let first = &mut front[own.min(other) * SEGMENT_LEN_BYTES..][..SEGMENT_LEN_BYTES];
-            first.swap_with_slice(&mut back[..SEGMENT_LEN_BYTES]);
-            let report = rebuilt(&mut bytes);
-            let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-            let options = OpenOptions { on_loss: OnLoss::Truncate, ..OpenOptions::default() };
-            let opened = LogDisk::open(device, options, Arc::new(ManualClock::default()));
-            assert!(opened.is_ok(), "{name}, {own} and {other}: {opened:?}\n{report:?}");
-        }
-    }
-}
-
 /// A volume that is filled with records until nothing more fits, so that most of it is map.
 fn full_of_records() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(96 * SEGMENT_LEN_BYTES as u64));
@@ -456,51 +437,6 @@ fn the_end_of_the_device_may_be_gone() {
         }
     }
     assert!(whole_count > 10 && partly_count > 0, "{whole_count}, {partly_count}");
-}
-
-/// Two checkpoints, and between them a unit that changes a record and writes a page. Returns the
-/// page too.
-fn with_unit_between_checkpoints() -> (Vec<u8>, Vec<u8>) {
-    let device = Arc::new(MemoryDevice::new(8 << 20));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
-    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
-    let disk =
-        LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock).expect("it works");
-    let list = disk.allocate_list().expect("it works");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    aru.put_record(list, 0, b"old");
-    disk.commit(aru).expect("there is room");
-    disk.checkpoint().expect("it works");
-    let mut page = vec![0; 4096];
-    Rng::new(1).fill(&mut page);
-    let mut aru = Aru::new(View::HEAD);
-    aru.put_record(list, 0, b"new");
-    aru.push(Op::WritePages { list, first_page: 0, data: page.clone().into() });
-    disk.commit(aru).expect("there is room");
-    disk.checkpoint().expect("it works");
-    (device.to_bytes(), page)
-}
-
-#[test]
-fn an_older_checkpoint_does_not_count_if_the_log_behind_it_has_a_damaged_block() {
-    let (mut whole, page) = with_unit_between_checkpoints();
-    let block = whole.windows(page.len()).position(|bytes| bytes == page).expect("it is there");
-    whole[block + 7] ^= 1;
-    for (node, _) in nodes(&whole) {
-        let mut bytes = whole.clone();
-        destroy(&mut bytes, &node);
-        let report = rebuilt(&mut bytes);
-        let (disk, _) = open(&bytes).expect("it was rebuilt");
-        let list = disk.lists(View::HEAD, Lid(1), 1).expect("it can be read")[0];
-        let record = disk.record(View::HEAD, list, 0).expect("it can be read");
-        let is_lost = report.lost_pages.iter().any(|of| of.list == list.0);
-        assert!(record.is_some_and(|it| *it == *b"new"), "{node:?}: {report:?}");
-        let mut found = vec![0; page.len()];
-        let answer = disk.read_pages(View::HEAD, list, 0, &mut found);
-        assert!(is_lost || answer.is_err(), "{node:?}: {answer:?}, {report:?}");
-    }
 }
 
 /// A list whose pages were written before a checkpoint, and again by three units before a second
