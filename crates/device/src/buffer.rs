@@ -6,12 +6,17 @@
 
 mod huge_pages;
 
-use std::ops::{Deref, DerefMut};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+use std::ops::{Deref, DerefMut, Range};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::device::BLOCK_SIZE;
 use huge_pages::{HUGE_PAGE_BYTES, Mapping, Part};
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const CACHE_LINE_BYTES: usize = 64;
 
 /// One block of memory at an address that is a multiple of its size.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -55,6 +60,22 @@ impl AlignedBuf {
                 .unwrap_or_else(|_| panic!("no memory for {len_bytes} bytes"))
         };
         std::iter::repeat_with(|| Self(Memory::Blocks(blocks()))).take(count).collect()
+    }
+}
+
+impl AlignedBuf {
+    /// Has the processor fetch those of these bytes that are there into its caches, because they
+    /// are about to be written. Whoever writes page after page into a buffer that is longer than
+    /// the caches waits for memory otherwise: the processor does not look ahead beyond a page.
+    #[inline]
+    pub fn prefetch(&self, range: Range<usize>) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for line in self.get(range).unwrap_or_default().chunks(CACHE_LINE_BYTES) {
+            // SAFETY: a prefetch neither reads nor writes memory, whatever the address is.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = range;
     }
 }
 

@@ -258,6 +258,26 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
+    /// Appends a [`Self::WriteRun`]. The fields are passed one by one: whoever has just copied a
+    /// page would wait for all of its bytes to leave the processor's store buffer if it put them
+    /// into a record and read that.
+    ///
+    /// # Panics
+    /// When the run has more than 65,535 pages.
+    #[inline]
+    pub fn encode_run(out: &mut Vec<u8>, list: u64, first_page: u64, addr: Addr, crcs: &[U32]) {
+        let raw = WriteRunV1 {
+            kind: WRITE_RUN,
+            flags: 0,
+            count: u16_len(crcs.len()),
+            list: list.into(),
+            first_page: first_page.into(),
+            addr: addr.0.into(),
+        };
+        out.extend_from_slice(raw.as_bytes());
+        out.extend_from_slice(crcs.as_bytes());
+    }
+
     /// Appends the record.
     ///
     /// # Panics
@@ -280,16 +300,7 @@ impl Record<'_> {
             }
             Self::DeleteRecord { list, index } => put_record(out, DELETE_RECORD, list, index, &[]),
             Self::WriteRun { list, first_page, addr, crcs } => {
-                let raw = WriteRunV1 {
-                    kind: WRITE_RUN,
-                    flags: 0,
-                    count: u16_len(crcs.len()),
-                    list: list.into(),
-                    first_page: first_page.into(),
-                    addr: addr.0.into(),
-                };
-                out.extend_from_slice(raw.as_bytes());
-                out.extend_from_slice(crcs.as_bytes());
+                Self::encode_run(out, list, first_page, addr, crcs);
             }
             Self::WriteBlock { list, page, block } => put_block(out, list, page, &block),
             Self::ZeroPages { list, first_page, count } => {
@@ -352,6 +363,7 @@ impl Record<'_> {
     }
 }
 
+#[inline]
 fn u16_len(len: usize) -> U16 {
     u16::try_from(len).expect("a record's length fits 16 bits").into()
 }

@@ -387,6 +387,8 @@ impl Partial {
             let offset = self.tail;
             self.tail += PAGE_SIZE;
             copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
+            // So that copying the next page does not wait for memory, with the lock held.
+            self.buf.prefetch(self.tail..self.tail + PAGE_SIZE);
             offset
         } else {
             self.place_block(content.bytes)
@@ -432,8 +434,7 @@ impl Partial {
         } else {
             let at = self.records.len();
             let crcs = [block.crc32c.into()];
-            Record::WriteRun { list, first_page: page_index, addr: block.addr, crcs: &crcs }
-                .encode(&mut self.records);
+            Record::encode_run(&mut self.records, list, page_index, block.addr, &crcs);
             at
         };
         let is_full = self.records.len() - record_at > WRITE_RUN_LEN_BYTES + 4 * 60_000;

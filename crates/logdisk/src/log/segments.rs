@@ -310,7 +310,15 @@ impl Segments {
         if entry.mark(CHANGED) {
             self.frozen.insert(segment.0, entry.live_bytes);
         }
-        self.change(segment, change)
+        let was_empty = entry.live_bytes == 0;
+        let result = change(entry);
+        // Nothing else that is counted depends on live bytes.
+        if entry.state() == SegmentState::Dirty && was_empty != (entry.live_bytes == 0) {
+            let (full, empty) = (Standing::Dirty, Standing::Pending);
+            let (before, after) = if was_empty { (empty, full) } else { (full, empty) };
+            self.note_standing(segment, before, after);
+        }
+        result
     }
 
     pub(crate) fn state(&self, segment: SegmentNo) -> SegmentState {
