@@ -145,7 +145,11 @@ impl State {
     fn list_end(&self, branch: u32, list_entries: &[Entry]) -> u64 {
         let Some(ancestry) = self.versions.whole_ancestry(branch) else { return 0 };
         match ancestry.newest_of(list_entries) {
-            Some((key, Value::Tombstone)) if key.branch == branch => key.epoch,
+            Some((key, Value::Tombstone)) if key.branch == branch => {
+                // Only damage leaves a tombstone that hides nothing.
+                let has_list = list_entries.iter().any(|(_, it)| matches!(it, Value::List(_)));
+                if has_list { key.epoch } else { 0 }
+            }
             Some((_, Value::List(_))) => FOREVER,
             _ => 0,
         }
@@ -267,4 +271,62 @@ impl State {
 
 fn covered(value: &Value) -> u32 {
     if let Value::Chunk(chunk) = value { chunk.said() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FormatOptions, LogDisk, OpenOptions, format};
+    use dendro_base::sync::Arc;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, Versions, View};
+
+    #[test]
+    fn what_a_snapshot_has_of_a_list_goes_if_damage_took_the_list_from_it() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(16 << 20));
+        let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+        format(&device, &options, &clock).unwrap();
+        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        let (list, other) = (disk.allocate_list().unwrap(), disk.allocate_list().unwrap());
+        let mut aru = Aru::new(View::HEAD);
+        for list in [list, other] {
+            aru.create_list(list, ListHints::default());
+            aru.put_record(list, 0, b"record").write_pages(list, 0, b"page");
+        }
+        disk.commit(aru).unwrap();
+        let snapshot = disk.snapshot(0, None).unwrap().view();
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(list).delete_list(other);
+        disk.commit(aru).unwrap();
+        let entries = |list: Lid| {
+            let (from, to) = (Key::first(list.0, Space::List, 0), space_end(list.0, Space::Chunks));
+            let mut keys = Vec::new();
+            let look = disk.volume().look(|engine, nodes| {
+                engine.state().map.visit(&from, &to, nodes, &mut |key, _| {
+                    keys.push(*key);
+                    ControlFlow::Continue(())
+                })
+            });
+            look.unwrap();
+            keys
+        };
+        let lost = entries(list)[0];
+        assert!(lost.space == Space::List && entries(list).len() == 4);
+        let holder = crate::volume::holds::LockHolder::Removal;
+        let take = disk.volume().change(holder, |engine, nodes| {
+            engine.transact(nodes, |engine| engine.state_mut().map.remove(&lost, nodes))
+        });
+        assert!(take.unwrap().is_some());
+        let prune = disk.volume().change(holder, |engine, nodes| {
+            engine.transact(nodes, |engine| {
+                engine.state_mut().prune_list(list.0, nodes)?;
+                engine.state_mut().prune_list(other.0, nodes)
+            })
+        });
+        prune.unwrap();
+        assert_eq!(entries(list), []);
+        assert_eq!(disk.record(snapshot, other, 0).unwrap().as_deref(), Some(&b"record"[..]));
+    }
 }

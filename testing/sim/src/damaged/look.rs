@@ -20,6 +20,8 @@ struct Seen {
     view: View,
     /// `None`: it cannot be mounted.
     files: Option<(FileSystem, ReadableTree)>,
+    /// Whether its description says that it holds files, rather than lists of a program.
+    holds_files: bool,
 }
 
 /// What can be read of a volume.
@@ -50,21 +52,30 @@ impl Look {
         for &view in views {
             let below = Arc::clone(disk) as Arc<dyn LogicalDisk>;
             let clock = Arc::new(StepClock::default());
+            let mut holds_files = true;
             let files = match FileSystem::mount(below, options(view, true), clock) {
                 Ok(fs) => {
                     let tree = ReadableTree::of_fs(&fs).map_err(|why| format!("{view}: {why}"))?;
                     Some((fs, tree))
                 }
                 Err(FsError::Corrupted(_) | FsError::Disk(_)) => None,
+                // A forged description says so.
+                Err(FsError::NoFiles) => {
+                    holds_files = false;
+                    None
+                }
                 Err(error) => return Err(format!("{view}, mounted: {error}")),
             };
-            seen.push(Seen { view, files });
+            seen.push(Seen { view, files, holds_files });
         }
         Ok(Self { table, seen })
     }
 
     pub(super) fn is_whole(&self) -> bool {
-        self.seen.iter().all(|seen| seen.files.as_ref().is_some_and(|(_, tree)| tree.is_whole()))
+        let is_whole = |seen: &Seen| {
+            seen.files.as_ref().map_or(!seen.holds_files, |(_, tree)| tree.is_whole())
+        };
+        self.seen.iter().all(is_whole)
     }
 
     /// The tree of a version, as far as it can be read.
