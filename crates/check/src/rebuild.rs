@@ -7,7 +7,8 @@
 //!    left.
 //! 2. [`sweep`]: what is sound in all segments.
 //! 3. [`base`]: the checkpoint to start from, and the *gaps* in its map. Without a checkpoint, all
-//!    keys are a gap.
+//!    keys are a gap. So are they if what is left of the version table is older than what the log
+//!    behind the checkpoint changes.
 //! 4. [`claims`], [`history`], [`missing`], [`replay`], [`fill`]: what fills the gaps, the newest
 //!    sound nodes and what the main log has since; where some of it is missing, what payload
 //!    streams have of its records.
@@ -173,11 +174,17 @@ impl Rebuild {
             Base::Gaps(of, map) => (Some(of.checkpoint), *map),
             Base::Lost => (None, OldMap::lost(layout)),
         };
-        report.extent = if base.is_some() { Extent::Parts } else { Extent::Map };
-        report.checkpoint = base.as_ref().map(|of| of.seq);
         report.bad_nodes = map.problems.iter().map(ToString::to_string).collect();
         let has_versions = found.superblock.incompatible & INCOMPATIBLE_VERSIONS != 0;
         let plan = Plan::make(&volume, &sweep, base.as_ref(), map, has_versions);
+        let (base, plan) = if plan.contradicts_log() {
+            let map = OldMap::lost(layout);
+            (None, Plan::make(&volume, &sweep, None, map, has_versions))
+        } else {
+            (base, plan)
+        };
+        report.extent = if base.is_some() { Extent::Parts } else { Extent::Map };
+        report.checkpoint = base.as_ref().map(|of| of.seq);
         report.restored.clone_from(&plan.restored);
         report.may_lack_nodes = plan.may_lack_nodes;
         report.restored_entry_count = plan.restored_entry_count;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_format::usage::FIRST_SYSTEM_LIST;
+use dendro_format::versions::{VERSIONS_LIST, VersionRecord};
 use dendro_format::{
     CHUNK_PAGES, Checkpoint, Key, Layout, PageRef, Record, SegmentNo, Space, Value,
 };
@@ -32,6 +33,9 @@ pub(super) struct Plan {
     pub(super) later: BTreeMap<u64, Key>,
     /// Lists between which the log behind the checkpoint moves pages.
     moved_later: BTreeSet<(u64, u64)>,
+    /// Whether the log behind the checkpoint makes, names or deletes versions, or changes another
+    /// branch than the first.
+    names_versions_later: bool,
     /// Whether the log behind the checkpoint may go on in a segment that the device has lost.
     pub(super) leads_outside: bool,
     /// Segments that the device has lost and something still names. If a copy of the volume grows,
@@ -74,6 +78,7 @@ impl Plan {
             may_lack_nodes: false,
             later: BTreeMap::new(),
             moved_later: BTreeSet::new(),
+            names_versions_later: false,
             leads_outside: false,
             named_outside: BTreeSet::new(),
             reused_later: BTreeSet::new(),
@@ -132,6 +137,7 @@ impl Plan {
         self.leads_outside =
             [base.log.segment, base.next_segment].iter().any(|segment| is_outside(own, *segment));
         let mut created = BTreeSet::new();
+        let mut parents = BTreeMap::new();
         for partial in volume.log(base) {
             let header = &partial.header;
             self.leads_outside |= is_outside(own, header.next_segment);
@@ -143,15 +149,31 @@ impl Plan {
             let mut version = (0, header.epoch);
             for record in partial.records().flatten() {
                 match record.record {
-                    Record::Version { branch, epoch, .. } => version = (branch, epoch),
+                    Record::Version { branch, epoch, .. } => {
+                        version = (branch, epoch);
+                        self.names_versions_later |= branch != 0;
+                    }
                     Record::CreateList { list, .. } => drop(created.insert(list)),
+                    Record::DeleteRecord { list: VERSIONS_LIST, .. } => {
+                        self.names_versions_later = true;
+                    }
+                    Record::PutRecord { list: VERSIONS_LIST, index, value } => {
+                        self.names_versions_later = true;
+                        let new = VersionRecord::decode(index, value).ok();
+                        parents.extend(new.and_then(|new| made_since(base.epoch, new)));
+                    }
                     Record::PutRecord { list, .. }
                     | Record::WriteRun { list, .. }
                     | Record::WriteBlock { list, .. }
                     | Record::ZeroPages { list, .. }
                         if list < FIRST_SYSTEM_LIST && !created.contains(&list) =>
                     {
-                        let (branch, epoch) = version;
+                        let (mut branch, epoch) = version;
+                        while let Some(parent) = parents.get(&branch) {
+                            branch = *parent;
+                        }
+                        // It was there at the checkpoint.
+                        let epoch = epoch.min(base.epoch);
                         let key = Key { branch, epoch, ..Key::first(list, Space::List, 0) };
                         self.later.entry(list).or_insert(key);
                     }
@@ -223,6 +245,15 @@ impl Plan {
         }
     }
 
+    /// Whether what the log behind the checkpoint says of versions may contradict the version
+    /// table, of which older records are left. Rolling it forward would fail then.
+    pub(super) fn contradicts_log(&self) -> bool {
+        let key = Key { branch: 0, epoch: 1, ..Key::first(VERSIONS_LIST, Space::Records, 0) };
+        let is_stale =
+            |part: &Restored| !part.is_complete && part.to > key && part.from.list <= VERSIONS_LIST;
+        self.names_versions_later && self.restored.iter().any(is_stale)
+    }
+
     /// Moves behind the checkpoint that may bring what is lost into other lists.
     fn unknown_later_moves(&self) -> u64 {
         let is_lost = |list: u64| {
@@ -254,6 +285,17 @@ impl Plan {
             }
         }
         all
+    }
+}
+
+/// The branch that a version record is of, with its parent, if it was made from that in `epoch` or
+/// later.
+fn made_since(epoch: u64, record: VersionRecord) -> Option<(u32, u32)> {
+    match record {
+        VersionRecord::Branch { branch, parent: Some((parent, at)), .. } => {
+            (at >= epoch).then_some((branch, parent))
+        }
+        _ => None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_check::Volume;
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, Op, View};
-use dendro_format::Superblock;
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, Op, Versions, View};
+use dendro_format::{Head, Record, Superblock};
 use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
 
 use crate::rebuild::{
@@ -101,4 +101,68 @@ fn no_segment_is_read_that_only_a_forged_superblock_says_to_be_there() {
     bytes[place..place + slot.len()].copy_from_slice(slot);
     let report = rebuilt(&mut bytes);
     assert!(report.lost_end_bytes > 1 << 40, "{report:?}");
+}
+
+/// The log behind the checkpoint begins epochs and makes branches. What it takes to be there was
+/// there before.
+#[test]
+fn a_map_that_is_lost_is_made_anew_as_of_the_epoch_of_its_checkpoint() {
+    let (disk, device, _, list) = with_unit_between_checkpoints();
+    let put = |view: View, index: u64| {
+        let mut aru = Aru::new(view);
+        aru.put_record(list, index, index.to_le_bytes().to_vec());
+        disk.commit(aru).expect("there is room");
+    };
+    disk.snapshot(0, None).expect("there is room");
+    let branch = disk.branch_off(View::HEAD, "branch").expect("there is room").head();
+    put(branch, 7);
+    let deeper = disk.branch_off(branch, "deeper").expect("there is room").head();
+    put(deeper, 8);
+    put(View::HEAD, 9);
+    disk.flush(CommitSeq::LATEST).expect("it works");
+    let mut bytes = device.to_bytes();
+    nodes(&bytes).iter().for_each(|(node, _)| destroy(&mut bytes, node));
+    let report = rebuilt(&mut bytes);
+    let (disk, _) = open(&bytes).unwrap_or_else(|error| panic!("{error}: {report:?}"));
+    for (view, indices) in [(View::HEAD, vec![9]), (branch, vec![7]), (deeper, vec![7, 8])] {
+        for index in [7_u64, 8, 9] {
+            let found = disk.record(view, list, index).expect("it can be read");
+            let expected = indices.contains(&index).then(|| index.to_le_bytes().to_vec());
+            assert_eq!(found.map(|it| it.to_vec()), expected, "{view}, {index}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rebuilt_volume_opens_if_nothing_from_before_its_checkpoint_is_left() {
+    let (disk, device, _, list) = with_unit_between_checkpoints();
+    let before = device.to_bytes();
+    disk.snapshot(0, None).expect("there is room");
+    let mut aru = Aru::new(View::HEAD);
+    aru.put_record(list, 0, b"newest");
+    disk.commit(aru).expect("there is room");
+    disk.flush(CommitSeq::LATEST).expect("it works");
+    let mut bytes = device.to_bytes();
+    nodes(&before).iter().for_each(|(node, _)| destroy(&mut bytes, node));
+    let volume = Volume::open(&*device).expect("it works");
+    let checkpoint = volume.checkpoint().expect("it works");
+    for segment in volume.layout().log_segments() {
+        for partial in volume.partials(segment) {
+            let header = &partial.header;
+            let start = volume.layout().segment_offset(segment) as usize;
+            let at = start + header.offset_bytes as usize;
+            if header.head == Head::Main && header.seq < checkpoint.log_seq {
+                bytes[at..at + 64].fill(0xa5);
+            }
+            for record in partial.records().flatten() {
+                if let Record::Node { place, .. } = record.record {
+                    destroy(&mut bytes, &place);
+                }
+            }
+        }
+    }
+    let report = rebuilt(&mut bytes);
+    let (disk, _) = open(&bytes).unwrap_or_else(|error| panic!("{error}: {report:?}"));
+    let found = disk.record(View::HEAD, list, 0).expect("it can be read");
+    assert_eq!(found.as_deref(), Some(&b"newest"[..]), "{report:?}");
 }
