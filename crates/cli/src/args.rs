@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod cleaning;
+pub(crate) mod devices;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod replicate;
@@ -22,6 +23,7 @@ use dendro_daemon::text;
 
 use self::check::{CheckArgs, ImageArgs, RebuildArgs};
 use self::cleaning::{CleanArgs, CleanerdArgs};
+use self::devices::{DeviceArgs, MigrateArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use self::replicate::ReplicateArgs;
@@ -75,6 +77,10 @@ pub(crate) enum Command {
     Scrub(ScrubArgs),
     /// Make a volume longer or shorter, with its image file, also while it is mounted
     Resize(ResizeArgs),
+    /// List, add, replace and remove the devices that a volume lies on
+    Device(DeviceArgs),
+    /// Move a volume to another device, also while it is mounted
+    Migrate(MigrateArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does
@@ -170,6 +176,12 @@ pub(crate) enum Candidates {
 pub(crate) struct MkfsArgs {
     /// The image file or block device
     pub(crate) target: PathBuf,
+    /// More of them, each of which is to hold the whole volume
+    #[arg(value_name = "TARGET")]
+    pub(crate) others: Vec<PathBuf>,
+    /// On how many devices the volume is kept; as many as are named [default: that]
+    #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) copies: Option<u8>,
     /// Make or grow the image file to this size, such as 10G
     #[arg(short, long, value_parser = text::parse_size)]
     pub(crate) size: Option<u64>,
@@ -224,8 +236,8 @@ pub(crate) enum MountKind {
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
-  recover=stop|truncate|skip, check, coalesce=on|off   at damage; check after a crash; gather what lies scattered
-  direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
+  recover=stop|truncate|skip, degraded, device=PATH   at damage; without a lost device; another device of a set
+  check, coalesce=on|off, direct, buffered, nodiscard   check after a crash; gather what lies scattered; page cache; discards
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
@@ -703,7 +715,7 @@ mod tests {
         for command in [&cli].into_iter().chain(cli.get_subcommands()) {
             let lines = command.clone().render_help().to_string().lines().count();
             // The lists of all commands have as many lines as there are commands.
-            let most = if matches!(command.get_name(), "dendro" | "help") { 50 } else { 30 };
+            let most = if matches!(command.get_name(), "dendro" | "help") { 52 } else { 30 };
             assert!(lines <= most, "{}: {lines} lines", command.get_name());
         }
     }

@@ -13,6 +13,7 @@
 pub(crate) mod check;
 pub(crate) mod cleaning;
 pub(crate) mod damage;
+pub(crate) mod devices;
 pub(crate) mod dump;
 pub(crate) mod files;
 pub(crate) mod fork;

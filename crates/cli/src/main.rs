@@ -26,8 +26,8 @@ use std::process::ExitCode;
 
 use args::Command;
 use commands::{
-    check, cleaning, damage, dump, files, fork, generate, image, mkfs, mount, rebuild, replicate,
-    resize, scrub, segments, stat, streams, try_command, udev, umount, versions, volume,
+    check, cleaning, damage, devices, dump, files, fork, generate, image, mkfs, mount, rebuild,
+    replicate, resize, scrub, segments, stat, streams, try_command, udev, umount, versions, volume,
 };
 use failure::Failure;
 
@@ -69,6 +69,8 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Info(args) => volume::info(args),
         Command::Damage(args) => damage::run(args, quiet),
         Command::Resize(args) => resize::run(args, quiet),
+        Command::Device(args) => devices::device(args, quiet),
+        Command::Migrate(args) => devices::migrate(args, quiet),
         Command::Set(args) => volume::set(args, quiet),
         Command::Stat(args) => stat::run(args),
         Command::Segments(args) => segments::run(args),

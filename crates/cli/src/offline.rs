@@ -9,14 +9,18 @@ use dendro_control::VolumeInfo;
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::devices::{DevicesInfo, DevicesRequest};
 use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::ScrubInfo;
 use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
+use dendro_daemon::volume::devices::{
+    Devices, Members, explain_devices, open_devices, open_devices_to_read,
+};
 use dendro_daemon::volume::memory::default_cache_bytes;
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
-use dendro_daemon::{Failure, cleaning, damage, resizing, scrub, streams};
-use dendro_device::{Direct, FileDevice, OpenOptions as DeviceOptions};
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, open_disk};
+use dendro_daemon::{Failure, cleaning, damage, devices, resizing, scrub, streams};
+use dendro_device::{Direct, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
 use dendro_logdisk::{LogDisk, OpenOptions};
@@ -24,9 +28,9 @@ use dendro_versions::Service;
 
 /// Facts about an unmounted volume.
 pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
-    let disk = open(source)?;
+    let (devices, disk) = open_to_read(source)?;
     let met_damage = Some(met_damage(&disk, false)?).filter(|met| met.place_count > 0);
-    Ok(VolumeInfo { met_damage, ..describe(source, &disk) })
+    Ok(VolumeInfo { met_damage, ..describe(source, &disk, &devices) })
 }
 
 /// The damage that is kept with the volume.
@@ -183,34 +187,69 @@ pub(crate) fn resize(
     disk.shut_down().map_err(|error| fail(&error)).and(resized)
 }
 
+/// Lists or changes the devices of an unmounted volume, and brings up those that are behind. `show`
+/// is called with the bytes that are still to be copied, and with those that were at first.
+pub(crate) fn devices(
+    source: &Path,
+    request: &DevicesRequest,
+    mut show: impl FnMut(u64, u64),
+) -> Result<DevicesInfo, Failure> {
+    if *request == DevicesRequest::List {
+        let (devices, disk) = open_to_read(source)?;
+        return Ok(devices::info(&disk, &devices, source));
+    }
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+    let (devices, disk) = open_for_writing(source, as_mounted())?;
+    let options = DeviceOptions::new().lock_wait(LAST_DAEMON_GRACE);
+    let changed = devices::change(&disk, &devices, source, request, &options);
+    let all_bytes = devices.left_to_copy_bytes();
+    let mut brought_up = Ok(());
+    if changed.is_ok() {
+        brought_up = loop {
+            match devices.bring_up_step() {
+                Ok(Some(_)) => show(devices.left_to_copy_bytes(), all_bytes),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(fail(&error)),
+            }
+        };
+    }
+    let shut_down = disk.shut_down();
+    changed?;
+    brought_up?;
+    shut_down.map_err(|error| fail(&error))?;
+    Ok(devices::info(&disk, &devices, source))
+}
+
 /// The segments of an unmounted volume.
 pub(crate) fn segments(source: &Path) -> Result<Segments, Failure> {
     Ok(cleaning::all_segments(&open(source)?))
 }
 
-/// Opens an unmounted volume, and the device that it lies on.
-fn open_for_writing(
+/// Opens an unmounted volume, and the devices that it lies on.
+pub(crate) fn open_for_writing(
     source: &Path,
     options: OpenOptions,
-) -> Result<(Arc<FileDevice>, LogDisk), Failure> {
-    let device = DeviceOptions::new()
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, false))?;
-    let device = Arc::new(device);
-    let disk = open_disk(source, &device, options)?;
-    Ok((device, disk))
+) -> Result<(Arc<Devices>, LogDisk), Failure> {
+    let device_options = DeviceOptions::new().lock_wait(LAST_DAEMON_GRACE);
+    let members = Members { named: &[], is_degraded: false };
+    let devices = open_devices(source, source, &device_options, members)
+        .map_err(|error| explain_devices(error, false))?;
+    let devices = Arc::new(devices);
+    let disk = open_disk(source, &devices, options)?;
+    Ok((devices, disk))
 }
 
-/// Opens an unmounted volume for reading.
+/// Opens an unmounted volume for reading, on those of its devices that are there.
+fn open_to_read(source: &Path) -> Result<(Arc<Devices>, LogDisk), Failure> {
+    let options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    let devices = Arc::new(open_devices_to_read(source, &options)?);
+    let disk = open_disk(source, &devices, OpenOptions { read_only: true, ..as_mounted() })?;
+    Ok((devices, disk))
+}
+
 fn open(source: &Path) -> Result<LogDisk, Failure> {
-    let device = DeviceOptions::new()
-        .read_only(true)
-        .direct(Direct::Never)
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, true))?;
-    open_disk(source, &Arc::new(device), OpenOptions { read_only: true, ..as_mounted() })
+    open_to_read(source).map(|(_, disk)| disk)
 }
 
 /// Options with the default cache of a mount: the number of dirty nodes limits how much can be

@@ -10,6 +10,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
+use crate::messages::devices::{DevicesInfo, DevicesRequest};
 use crate::messages::resizing::{ResizeProgress, ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
@@ -129,6 +130,14 @@ pub trait Admin: Cleaning {
         _tell: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
     ) -> Result<Resized, AdminError> {
         Err(AdminError("nothing is resized here".into()))
+    }
+
+    /// Lists or changes the devices that the volume lies on.
+    ///
+    /// # Errors
+    /// Why it was not done; nothing has changed then.
+    fn devices(&self, _request: &DevicesRequest) -> Result<DevicesInfo, AdminError> {
+        Err(AdminError("nothing is known of devices here".into()))
     }
 
     /// Receives the version of the stream that comes from the socket `from`.

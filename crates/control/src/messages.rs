@@ -7,6 +7,7 @@ pub mod check;
 pub mod cleaning;
 pub mod coalescing;
 pub mod damage;
+pub mod devices;
 pub mod resizing;
 pub mod scrub;
 pub mod streams;

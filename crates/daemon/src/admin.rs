@@ -5,10 +5,11 @@
 //! - [`mounting`]: mounts that commands have made. [`user_mounts`]: mounts that the daemon makes
 //!   for other users. [`other_users`]: requests of these.
 //! - [`streams`]: send streams. [`options`]: changes of options. [`damage`]: damage found in use.
-//!   [`refusal`]: refusals of requests.
+//!   [`devices`]: the devices that the volume lies on. [`refusal`]: refusals of requests.
 
 mod answers;
 mod damage;
+mod devices;
 mod handover;
 mod mounting;
 mod options;
@@ -29,6 +30,7 @@ use dendro_control::cleaning::{
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::devices::{DevicesInfo, DevicesRequest};
 use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::{ScrubInfo, ScrubRequest};
 use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
@@ -148,6 +150,10 @@ impl Admin for Daemon<'_> {
             false => tell(progress),
         };
         resizing::resize(&disk, &device, request, &mut tell).map_err(AdminError)
+    }
+
+    fn devices(&self, request: &DevicesRequest) -> Result<DevicesInfo, AdminError> {
+        self.change_devices(request)
     }
 
     fn receive(

@@ -20,10 +20,19 @@ impl Daemon<'_> {
             pid: std::process::id(),
             uuid: self.volume.uuid().to_string(),
             source: self.volume.source().display().to_string(),
+            devices: self.device_paths(),
             mount_point: self.mount_point.display().to_string(),
             views: views.iter().map(|view| view.info()).collect(),
             closing,
         }
+    }
+
+    /// The other devices of the volume than the one by which it is named.
+    fn device_paths(&self) -> Vec<String> {
+        let source = self.volume.source();
+        let members = self.volume.devices().members().into_iter();
+        let present = members.filter(|it| it.is_present && it.path != source);
+        present.map(|member| member.path.display().to_string()).collect()
     }
 
     /// Makes the socket known, and writes the card beside it.

@@ -11,7 +11,10 @@ use crate::failure::Failure;
 /// The daemon that has mounts of the volume on `source`. A daemon without mounts is about to end
 /// and to release the device.
 pub fn find(source: &Path) -> FindOutcome {
-    let has_it = |pong: &Pong| is_same_volume(Path::new(&pong.source), source);
+    let has_it = |pong: &Pong| {
+        let mut devices = std::iter::once(&pong.source).chain(&pong.devices);
+        devices.any(|device| is_same_volume(Path::new(device), source))
+    };
     Client::find(|pong| !pong.views.is_empty() && has_it(pong), has_it)
 }
 

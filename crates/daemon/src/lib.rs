@@ -12,7 +12,8 @@
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
 //!   [`streams`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
-//!   volume is sound. [`resizing`]: how its size changes. [`logging`]: where messages go.
+//!   volume is sound. [`resizing`]: how its size changes. [`devices`]: which devices it lies on.
+//!   [`logging`]: where messages go.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why
 //!   something was not done.
 //!
@@ -28,6 +29,7 @@ pub mod cleaning;
 mod control_socket;
 pub mod damage;
 mod delegation;
+pub mod devices;
 mod failure;
 pub mod holder;
 pub mod local_time;

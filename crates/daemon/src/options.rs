@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use dendro_control::versions::{Moment, VersionName};
@@ -67,7 +68,7 @@ pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatim
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
-                     snapshot=, at=, retain=, recover=, check, nocheck, snapdir, nosnapdir, metrics=, users=, group=, \
+                     snapshot=, at=, retain=, recover=, device=, degraded, check, nocheck, snapdir, nosnapdir, metrics=, users=, group=, \
                      owner, noowner";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
@@ -102,6 +103,10 @@ pub struct MountOptions {
     pub coalesce: Option<bool>,
     /// Whether the volume is checked in the background after an unclean end.
     pub check: bool,
+    /// Other devices of the volume than the one that is named.
+    pub devices: Vec<PathBuf>,
+    /// Whether devices of the volume that have everything may be absent.
+    pub is_degraded: bool,
     /// What happens if durable data were lost.
     pub on_loss: OnLoss,
     /// Whether freed segments are discarded on the device or in the image file.
@@ -161,6 +166,8 @@ impl Default for MountOptions {
             reserve_percent: None,
             coalesce: None,
             check: false,
+            devices: Vec::new(),
+            is_degraded: false,
             on_loss: OnLoss::Stop,
             discard: true,
             direct: Direct::Auto,
@@ -244,6 +251,8 @@ impl MountOptions {
             ("reserve=", self.reserve_percent.is_some()),
             ("coalesce=", self.coalesce.is_some()),
             ("check", self.check),
+            ("device=", !self.devices.is_empty()),
+            ("degraded", self.is_degraded),
             ("recover=", self.on_loss != default.on_loss),
             ("direct, buffered", self.direct != default.direct),
             ("fuseblk", self.fuseblk == Some(true)),
@@ -301,6 +310,7 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "symfollow" => self.symfollow = true,
             "nosymfollow" => self.symfollow = false,
+            "degraded" => self.is_degraded = true,
             "check" => self.check = true,
             "nocheck" => self.check = false,
             "snapdir" => self.snapdir = true,
@@ -385,6 +395,10 @@ impl MountOptions {
             "retain" if value == "none" => self.retain = None,
             "retain" => self.retain = Some(value.parse().map_err(in_option)?),
             "metrics" => self.metrics = Some(parse_port(value).map_err(in_option)?),
+            "device" => {
+                let path = std::path::absolute(value);
+                self.devices.push(path.map_err(|error| in_option(error.to_string()))?);
+            }
             "users" => self.delegates.set_users(value).map_err(in_option)?,
             "group" => self.delegates.set_groups(value).map_err(in_option)?,
             "fsname" => self.fs_name = Some(value.to_owned()),

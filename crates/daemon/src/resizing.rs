@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_control::resizing::{ResizeProgress, ResizeRequest, ResizeTo, Resized};
-use dendro_device::{Device, FileDevice};
+use dendro_device::Device;
 use dendro_disk::LogicalDisk;
 use dendro_format::layout::BACKUP_SLOT_COUNT;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_logdisk::{LogDisk, ShrinkProgress};
 
 use crate::text;
+use crate::volume::devices::Devices;
 
 const BACKUPS_BYTES: u64 = BACKUP_SLOT_COUNT * SUPERBLOCK_LEN_BYTES as u64;
 
@@ -27,10 +28,13 @@ pub type Tell<'t> = dyn FnMut(ResizeProgress) -> ControlFlow<()> + 't;
 /// Why that is not possible; the volume is as before.
 pub fn resize(
     disk: &LogDisk,
-    device: &FileDevice,
+    device: &Devices,
     request: ResizeRequest,
     tell: &mut Tell<'_>,
 ) -> Result<Resized, String> {
+    if device.is_listed() {
+        return Err("the volume lies on several devices, or may, and so keeps its length".into());
+    }
     let before_bytes = size_bytes(disk, device);
     let superblock = disk.superblock();
     let segment_bytes = superblock.layout.segment_size_bytes();
@@ -78,7 +82,7 @@ pub fn resize(
 /// Makes the volume shorter.
 fn shrink(
     disk: &LogDisk,
-    device: &FileDevice,
+    device: &Devices,
     len_bytes: u64,
     device_len_bytes: u64,
     tell: &mut Tell<'_>,
@@ -114,7 +118,7 @@ fn shrink(
 }
 
 /// The size of a volume that has so many bytes of segments.
-fn with_backups(disk: &LogDisk, device: &FileDevice, segments_bytes: u64) -> u64 {
+fn with_backups(disk: &LogDisk, device: &Devices, segments_bytes: u64) -> u64 {
     let superblock = disk.superblock();
     let takes_all = !device.is_resizable()
         || superblock
@@ -125,7 +129,7 @@ fn with_backups(disk: &LogDisk, device: &FileDevice, segments_bytes: u64) -> u64
 }
 
 /// The size of the volume: that of the device, or of the part of it that it takes.
-fn size_bytes(disk: &LogDisk, device: &FileDevice) -> u64 {
+fn size_bytes(disk: &LogDisk, device: &Devices) -> u64 {
     let layout = disk.superblock().layout;
     let left_bytes = device.len_bytes().saturating_sub(layout.len_bytes());
     // Behind the segments there are backups of superblocks, and less than a segment.

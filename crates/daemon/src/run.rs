@@ -14,6 +14,7 @@
 //! | `control-N`  | carry out requests at the control socket                          |
 //! | `metrics`    | serves the port of metrics=                                       |
 //! | `damage`     | records blocks that are not as they were written                  |
+//! | `devices`    | brings devices up that lack something                             |
 //! | `scrub`      | reads everything and compares it with its checksums, when asked   |
 //! | `check`      | checks a frozen state, when asked or after an unclean end         |
 //! | `waits`      | answers clients that wait for clean segments to become few        |
@@ -215,6 +216,7 @@ impl Daemon<'_> {
             spawn(scope, "commit", || self.commit_at_intervals())?;
         }
         spawn(scope, "damage", || self.watch_damage())?;
+        spawn(scope, "devices", || self.look_after_devices())?;
         spawn(scope, "scrub", || self.scrub())?;
         if self.options.lock().check && self.volume.disk().was_unclean() {
             self.checks.begin_own();

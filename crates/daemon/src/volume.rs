@@ -2,11 +2,13 @@
 //!
 //! - `Volume`: a volume that a daemon has open. [`open_disk`]: the disk alone, for a short use.
 //!   [`describe()`]: facts about the volume.
-//! - [`block_source`]: the name by which it is opened. [`signature`]: other contents of a device.
+//! - [`devices`]: what it lies on. [`block_source`]: the name by which it is opened.
+//!   [`signature`]: other contents of a device.
 //! - [`memory`]: how much memory a volume takes.
 
 pub mod block_source;
 mod describe;
+pub mod devices;
 mod disk;
 pub mod memory;
 mod opened;
@@ -18,8 +20,9 @@ use crate::failure::Failure;
 
 pub(crate) use block_source::BlockSource;
 pub use describe::describe;
+pub use devices::{clock, explain_device};
+pub use disk::open_disk;
 pub(crate) use disk::shut_down;
-pub use disk::{clock, explain_device, open_disk};
 pub(crate) use opened::{NotOpened, Volume};
 
 /// How long to wait for the daemon of a mount that was just unmounted: umount(2) returns before the

@@ -97,12 +97,28 @@ pub trait Device: Send + Sync {
     /// [`Error::Io`]: the caller must stop writing for good.
     fn flush(&self) -> Result<()>;
 
+    /// Makes every completed write durable that lies in a range, and perhaps others too.
+    ///
+    /// # Errors
+    /// As [`Self::flush`], about that range.
+    fn flush_range(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
+        self.flush()
+    }
+
     /// Gives up the contents of a range, so that the device can free it. Both numbers are multiples
     /// of [`BLOCK_SIZE`]. A device that cannot discard does nothing.
     ///
     /// # Errors
     /// As [`Self::write_at`]. The caller may go on: nothing is lost.
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()>;
+
+    /// Looks for a copy of a range of which `is_right` holds, after `buf` was read there and is not
+    /// right, or the read failed. Fills `buf` from it, and writes it over copies of which it does
+    /// not hold. Returns whether one was found. Nobody may write to the range meanwhile. A device
+    /// that keeps everything once has no other copy.
+    fn mend(&self, _offset: u64, _buf: &mut [u8], _is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        false
+    }
 
     /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
     /// longer and with the tail; when this returns, the latter is durable. What lies before the
@@ -156,8 +172,14 @@ macro_rules! forward_to_device {
             fn flush(&self) -> Result<()> {
                 (**self).flush()
             }
+            fn flush_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
+                (**self).flush_range(offset, len_bytes)
+            }
             fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
                 (**self).discard(offset, len_bytes)
+            }
+            fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+                (**self).mend(offset, buf, is_right)
             }
             fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
                 (**self).extend(len_bytes, tail, allocates)

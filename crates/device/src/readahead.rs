@@ -285,6 +285,13 @@ impl<D: Device> Device for ReadAhead<D> {
         self.changing(offset, len_bytes, || self.device.write_vectored_at(offset, parts))
     }
 
+    fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        self.state.lock().forget(offset, buf.len() as u64);
+        let is_found = self.device.mend(offset, buf, is_right);
+        self.state.lock().forget(offset, buf.len() as u64);
+        is_found
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         let start = len_bytes.saturating_sub(tail.len() as u64);
         let extend = || self.device.extend(len_bytes, tail, allocates);

@@ -161,6 +161,11 @@ impl<D: Device> Device for RedirectedDevice<D> {
         Ok(())
     }
 
+    /// What lies elsewhere is not mended: the device could not write the place once already.
+    fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        self.is_plain(offset, buf.len() as u64) && self.below.mend(offset, buf, is_right)
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         self.below.extend(len_bytes, tail, allocates)
     }

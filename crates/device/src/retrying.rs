@@ -73,6 +73,10 @@ impl<D: Device> Device for Retrying<D> {
         self.below.write_vectored_at(offset, parts)
     }
 
+    fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        self.below.mend(offset, buf, is_right)
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         self.below.extend(len_bytes, tail, allocates)
     }

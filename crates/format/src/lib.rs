@@ -9,6 +9,7 @@
 //! - [`key`], [`chunk`], [`node`]: the map.
 //! - [`checkpoint`], [`usage`]: a frozen state of the whole volume.
 //! - [`retired`]: segments that the device cannot write.
+//! - [`roster`]: the devices that hold a volume together.
 //! - [`versions`]: branches and snapshots; [`removal`]: lists that are being removed.
 //!
 //! With the feature `testing` also `testing`: random structures, and what fuzzers run.
@@ -27,6 +28,7 @@ pub mod partial;
 pub mod record;
 pub mod removal;
 pub mod retired;
+pub mod roster;
 pub mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -44,6 +46,7 @@ pub use node::{ChildPtr, Entries, NodePtr, Value};
 pub use partial::{Head, PartialHeader};
 pub use record::Record;
 pub use retired::Retired;
+pub use roster::Roster;
 pub use superblock::Superblock;
 pub use usage::Usage;
 pub use versions::VersionRecord;

@@ -41,6 +41,9 @@ pub const INCOMPATIBLE_REMADE_LISTS: u64 = 1 << 6;
 /// ([`crate::versions::OriginV1`]), so that a list's number may be in use in several versions that
 /// do not descend from each other.
 pub const INCOMPATIBLE_RECEIVED: u64 = 1 << 7;
+/// Feature flag: the volume lies on a set of devices ([`crate::roster`]). Software that does not
+/// know of sets would write to one of them alone.
+pub const INCOMPATIBLE_SET: u64 = 1 << 8;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -49,7 +52,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_RETIRED
     | INCOMPATIBLE_MIRRORS
     | INCOMPATIBLE_REMADE_LISTS
-    | INCOMPATIBLE_RECEIVED;
+    | INCOMPATIBLE_RECEIVED
+    | INCOMPATIBLE_SET;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

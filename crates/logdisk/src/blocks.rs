@@ -122,10 +122,15 @@ impl Volume {
         self.device().read_vectored_at(runs[0][0].block.addr.bytes(), &mut parts)
     }
 
-    /// Verifies the checksums of a run that has been read.
-    fn check_run(&self, list: Lid, run: &[Fetch], buf: &[u8]) -> Result<()> {
+    /// Verifies the checksums of a run that has been read. A block that is wrong is read in
+    /// another copy, if the device has one.
+    fn check_run(&self, list: Lid, run: &[Fetch], buf: &mut [u8]) -> Result<()> {
         run.iter().try_for_each(|fetch| {
-            let stored = &buf[fetch.at..fetch.at + usize::from(fetch.block.len_bytes)];
+            let stored = &mut buf[fetch.at..fetch.at + usize::from(fetch.block.len_bytes)];
+            let is_right = |bytes: &[u8]| checksum(bytes) == fetch.block.crc32c;
+            if !is_right(stored) {
+                self.device().mend(fetch.block.addr.bytes(), stored, &is_right);
+            }
             self.check_block(list, fetch.page_index, &fetch.block, stored)
         })
     }

@@ -22,6 +22,7 @@ use dendro_disk::{
     ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
+use dendro_format::superblock::INCOMPATIBLE_SET;
 
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
@@ -231,6 +232,15 @@ impl LogDisk {
     /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
     pub fn checkpoint(&self) -> Result<()> {
         self.checkpointer.take()
+    }
+
+    /// States durably that the volume lies on a set of devices, so that software that does not know
+    /// of sets writes to none of them.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
+    pub fn lie_on_set(&self) -> Result<()> {
+        self.volume.mark_features(INCOMPATIBLE_SET)
     }
 
     /// The length of the device, which may be longer than the volume.

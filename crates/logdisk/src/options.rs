@@ -30,6 +30,8 @@ pub struct FormatOptions {
     /// The length in bytes up to which the device becomes longer by itself when the volume gets
     /// full; 0: it keeps its length.
     pub max_len_bytes: u64,
+    /// Whether the device is a set of devices, each of which holds the volume.
+    pub is_on_set: bool,
 }
 
 impl Default for FormatOptions {
@@ -45,6 +47,7 @@ impl Default for FormatOptions {
             has_backups: false,
             metadata_copies: 1,
             max_len_bytes: 0,
+            is_on_set: false,
         }
     }
 }
@@ -92,6 +95,9 @@ pub struct OpenOptions {
     pub discard: bool,
     /// What is done when something is damaged that was durable.
     pub on_loss: OnLoss,
+    /// Whether the device is a set of devices. A volume that lies on a set is not opened for
+    /// writing on one of these devices alone.
+    pub is_on_set: bool,
     /// Accept payload in roll-forward without verifying its checksums. This exists to test the
     /// crash tests, which must fail with it.
     #[doc(hidden)]
@@ -110,6 +116,7 @@ impl Default for OpenOptions {
             stream_bytes: 512 << 10,
             discard: true,
             on_loss: OnLoss::Stop,
+            is_on_set: false,
             skip_payload_checks: false,
         }
     }

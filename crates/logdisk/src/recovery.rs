@@ -47,7 +47,8 @@ use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_CHUNK_SKIPS,
-    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, INCOMPATIBLE_SET,
+    READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -159,7 +160,8 @@ pub(crate) fn make(
             | if options.max_len_bytes > 0 { COMPATIBLE_GROWS } else { 0 },
         read_only: READ_ONLY_REMOVALS,
         incompatible: WRITTEN_FEATURES
-            | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 },
+            | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 }
+            | if options.is_on_set { INCOMPATIBLE_SET } else { 0 },
         layout,
         clean: false,
         compression: 0,
@@ -265,7 +267,7 @@ pub(crate) fn open(
     let Start { mut superblock, checkpoint, doubt, may_be_old, is_adopted, mut notes } =
         Start::find(&device)?;
     // Nodes that are written from now on have these features.
-    superblock.incompatible |= WRITTEN_FEATURES | feature_of_mirrors(&checkpoint);
+    superblock.incompatible |= written_features(&superblock, &checkpoint, &options)?;
     superblock.read_only |= READ_ONLY_REMOVALS;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
@@ -355,6 +357,25 @@ pub(crate) fn open(
         }
     };
     Ok(Recovered { device, options, superblock, store, engine, checkpoints, notes, first_steps })
+}
+
+/// The features of what is written from now on. Refuses to write to one device of a set alone.
+fn written_features(
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+    options: &OpenOptions,
+) -> Result<u64> {
+    let is_on_set = superblock.incompatible & INCOMPATIBLE_SET != 0;
+    if is_on_set && !options.is_on_set && !options.read_only {
+        return Err(Error::Io(
+            "the volume lies on a set of devices, and is not written to on one of them alone; if \
+             this is how the set is opened, the list of devices that this one should have at its \
+             end is missing or damaged"
+                .into(),
+        ));
+    }
+    let of_set = if options.is_on_set { INCOMPATIBLE_SET } else { 0 };
+    Ok(WRITTEN_FEATURES | feature_of_mirrors(checkpoint) | of_set)
 }
 
 /// The feature that a checkpoint must state if it lists mirrors. The next one will list them too,

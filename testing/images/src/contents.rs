@@ -64,6 +64,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         label: "golden".into(),
         uuid: Uuid::from_random(*b"golden image v1."),
         hash_key: *b"known hash key..",
+        is_on_set: false,
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {

@@ -8,6 +8,7 @@
 //! - [`disk`]: a logical disk as a system, compared with the model.
 //! - [`log`]: the log-structured disk, made and opened with all options.
 //! - `outside`: a cleaner in another process on that disk.
+//! - [`mirrored`]: the same disk on two devices that hold the same.
 //! - [`emptied`]: volumes that are filled, and emptied again.
 //! - [`flipped`]: crash images with one flipped bit.
 //! - [`damaged`]: images with damage of all kinds.
@@ -31,6 +32,7 @@ pub mod files;
 pub mod flipped;
 pub mod journal;
 pub mod log;
+pub mod mirrored;
 mod outside;
 mod seeds;
 pub mod system;

@@ -180,7 +180,7 @@ impl Clock for StandingClock {
     }
 }
 
-fn clock() -> Arc<dyn Clock> {
+pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(StandingClock)
 }
 

@@ -8,6 +8,7 @@ use crate::disk::DiskSystem;
 use crate::disk::threads::crowded::Crowd;
 use crate::files::FsSystem;
 use crate::log::{LogEngine, users_policy};
+use crate::mirrored::MirroredEngine;
 
 /// The disk and the units that `seed` makes, and how much is done with them.
 #[must_use]
@@ -45,6 +46,26 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
     let system = DiskSystem { bulk_percent, versions_percent, ..DiskSystem::new(engine, profile) };
     (system, Effort { device_len_bytes, ..effort })
+}
+
+/// The disk on two devices that `seed` makes, and how much is done with it. They have together the
+/// length that the harness is told.
+#[must_use]
+pub fn mirrored_of_seed(seed: u64) -> (DiskSystem<MirroredEngine>, Effort) {
+    let mut rng = Rng::new(seed.rotate_left(40));
+    let engine = MirroredEngine::draw(&mut rng, 18);
+    // One segment more, for the rosters.
+    let half_len_bytes = engine.log.format.segment_size_bytes * (18 + rng.below(64));
+    let profile = profile(Kind::Short, &mut rng, half_len_bytes);
+    let step_count = 40 << rng.below(3);
+    let effort = Effort {
+        device_len_bytes: 2 * half_len_bytes,
+        step_count,
+        point_count: Some(60),
+        images_per_point: 5,
+    };
+    let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
+    (DiskSystem { versions_percent, ..DiskSystem::new(engine, profile) }, effort)
 }
 
 /// A disk of many segments that `seed` makes, most of it filled before the work begins, and how

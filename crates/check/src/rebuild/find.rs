@@ -7,7 +7,8 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
-    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET, KNOWN_INCOMPATIBLE,
+    READ_ONLY_REMOVALS,
 };
 use dendro_format::{Addr, Checkpoint, Layout, PartialHeader, Superblock};
 
@@ -44,7 +45,8 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         compatible: 0,
         read_only: READ_ONLY_REMOVALS,
         // What lay in spare segments is lost with the superblocks.
-        incompatible: KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS),
+        incompatible: KNOWN_INCOMPATIBLE
+            & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS | INCOMPATIBLE_SET),
         layout: Layout::new(log2, segment_count).ok()?,
         clean: false,
         compression: 0,

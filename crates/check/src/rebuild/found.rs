@@ -5,7 +5,8 @@ use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::layout::backup_area;
 use dendro_format::superblock::{
-    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET, KNOWN_INCOMPATIBLE,
+    READ_ONLY_REMOVALS,
 };
 use dendro_format::{Checkpoint, Identity, Layout, SegmentNo, Superblock};
 
@@ -169,7 +170,8 @@ impl Found {
             read_only: self.superblock.read_only | READ_ONLY_REMOVALS,
             incompatible: self.superblock.incompatible
                 | of_mirrors
-                | (KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS)),
+                | (KNOWN_INCOMPATIBLE
+                    & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS | INCOMPATIBLE_SET)),
             checkpoint_addr: of.addr,
             checkpoint_len_bytes: of.len_bytes,
             checkpoint_crc32c: of.crc32c,

@@ -18,9 +18,10 @@ use std::sync::Arc;
 
 use dendro_control::check::{CheckFinding, CheckReport, CheckRequest};
 use dendro_daemon::check::{CheckOptions, NotChecked, names_of, of_mended, of_more};
+use dendro_daemon::volume::LAST_DAEMON_GRACE;
+use dendro_daemon::volume::devices::{Devices, open_devices_to_read};
 use dendro_daemon::volume::memory::default_check_bytes;
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
-use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice};
+use dendro_device::{Device, Direct, OpenOptions as DeviceOptions, OverlayDevice};
 use dendro_fs::{FindingCode, Ino};
 use serde::Serialize;
 
@@ -131,14 +132,10 @@ fn not_done(failure: Failure) -> Failure {
     failure.with_code(code::CHECK_FAILED)
 }
 
-fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
+fn open(source: &Path) -> Result<Arc<Devices>, Failure> {
     // umount(2) of a plain mount returns before its daemon has ended.
-    let opened = DeviceOptions::new()
-        .read_only(true)
-        .direct(Direct::Never)
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source);
-    opened.map(Arc::new).map_err(|error| explain_device(&error, true))
+    let options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    open_devices_to_read(source, &options).map(Arc::new)
 }
 
 /// What runs at boot for each volume: reports how the volume was left. A crash leaves nothing to

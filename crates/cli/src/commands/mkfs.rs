@@ -5,13 +5,17 @@ mod format;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
+use dendro_base::Uuid;
 use dendro_control::VolumeInfo;
 use dendro_daemon::text;
-use dendro_daemon::volume::signature;
+use dendro_daemon::volume::devices::Devices;
+use dendro_daemon::volume::{clock, random_bytes, signature};
 use dendro_device::{
     AlignedBuf, Device, Direct, Error as DeviceError, FileDevice, FileKind, OpenOptions,
 };
+use dendro_format::roster::{MAX_MEMBERS, ROSTER_AREA_LEN_BYTES};
 use dendro_format::superblock::LABEL_LEN_BYTES;
 
 use self::format::NewVolume;
@@ -24,10 +28,16 @@ const END_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     check_arguments(args)?;
-    let target = args.target.as_path();
-    let (device, is_new) = open_or_create(args)?;
-    let made = fill(args, device).inspect_err(|_| {
-        if is_new {
+    let mut opened = Vec::new();
+    let mut new_files = Vec::new();
+    let made = std::iter::once(&args.target).chain(&args.others).try_for_each(|target| {
+        let (device, is_new) = open_or_create(args, target)?;
+        new_files.extend(Some(target).filter(|_| is_new));
+        opened.push((target.as_path(), device));
+        Ok(())
+    });
+    let made = made.and_then(|()| fill(args, opened)).inspect_err(|_| {
+        for target in new_files {
             // The file is new and useless; the error that matters is the other.
             let _ = fs::remove_file(target);
         }
@@ -40,7 +50,27 @@ pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     }
 }
 
+/// Refuses other numbers of copies than of devices, and sets of images that grow.
+fn check_copies(args: &MkfsArgs) -> Result<(), Failure> {
+    let count = 1 + args.others.len();
+    let wrong = |why: String| Err(Failure::new(why).with_code(code::USAGE));
+    match args.copies {
+        Some(copies) if usize::from(copies) != count => wrong(format!(
+            "--copies {copies}: {count} devices are named, and each holds all of the volume; name \
+             {copies}"
+        )),
+        _ if count > MAX_MEMBERS => {
+            wrong(format!("a volume lies on {MAX_MEMBERS} devices at most; name fewer"))
+        }
+        _ if count > 1 && args.max_size.is_some() => {
+            wrong("--max-size: a volume on several devices keeps its length; leave it out".into())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
+    check_copies(args)?;
     if args.label.len() > LABEL_LEN_BYTES || args.label.contains('\0') {
         return Err(Failure::new(format_args!(
             "label \"{}\": has {} bytes; it can have {LABEL_LEN_BYTES}, and none may be zero",
@@ -69,8 +99,7 @@ fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
 }
 
 /// The device, locked, and whether its file is new.
-fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
-    let target = args.target.as_path();
+fn open_or_create(args: &MkfsArgs, target: &Path) -> Result<(FileDevice, bool), Failure> {
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", target.display()));
     // Formatting is a few small writes, for which the page cache is good enough and works
     // everywhere.
@@ -83,7 +112,7 @@ fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
             if metadata.is_file()
                 && let Some(size) = args.size.filter(|&size| size > metadata.len())
             {
-                lengthen(args, size)?;
+                lengthen(args, target, size)?;
             }
             let device = options.open(target)?;
             if args.size.is_some_and(|size| size < device.len_bytes()) {
@@ -105,8 +134,7 @@ fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
 
 /// Extends an image file, unless another process has it open or it must not be destroyed. An empty
 /// file cannot be opened as a device. A refused file stays as it was.
-fn lengthen(args: &MkfsArgs, size: u64) -> Result<(), Failure> {
-    let target = args.target.as_path();
+fn lengthen(args: &MkfsArgs, target: &Path, size: u64) -> Result<(), Failure> {
     let fail = |error| Failure::new(format_args!("{}: {error}", target.display()));
     let file = fs::File::options().read(true).write(true).open(target).map_err(fail)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
@@ -117,52 +145,81 @@ fn lengthen(args: &MkfsArgs, size: u64) -> Result<(), Failure> {
     )?;
     let mut start = Vec::new();
     (&file).take(signature::LOOKED_AT_BYTES).read_to_end(&mut start).map_err(fail)?;
-    check_replaceable(args, signature::find_in(&start, true))?;
+    check_replaceable(args, target, signature::find_in(&start, true))?;
     format::check_segments(target, size, args.segment_size)?;
     file.set_len(size).map_err(fail)
 }
 
-fn check_replaceable(args: &MkfsArgs, found: Option<&str>) -> Result<(), Failure> {
+fn check_replaceable(args: &MkfsArgs, target: &Path, found: Option<&str>) -> Result<(), Failure> {
     match found {
         Some(found) if !args.force => Err(Failure::new(format_args!(
             "{}: holds {found}; --force destroys it",
-            args.target.display()
+            target.display()
         ))),
         _ => Ok(()),
     }
 }
 
-fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
-    let target = args.target.as_path();
-    check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
+/// Makes the volume on devices that are open and locked.
+fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo, Failure> {
+    let rosters_bytes = if opened.len() > 1 { ROSTER_AREA_LEN_BYTES } else { 0 };
     // These checks come before anything is destroyed.
-    check_max_size(args, &device)?;
-    format::check_segments(target, device.len_bytes(), args.segment_size)?;
-    if args.allocate {
-        allocate(args, &device)?;
+    for (target, device) in &opened {
+        let is_image = device.kind() == FileKind::Image;
+        check_replaceable(args, target, signature::find(device, is_image)?)?;
+        check_max_size(args, device)?;
+        let len_bytes = device.len_bytes().saturating_sub(rosters_bytes);
+        format::check_segments(target, len_bytes, args.segment_size)?;
     }
-    // The superblocks go first: else a power cut would leave a part of the old volume that can be
-    // mounted.
-    dendro_logdisk::invalidate(&device)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
-    if !args.nodiscard && !args.allocate {
-        // This releases an old image's blocks. A failure does no harm.
-        let _ = device.discard(0, device.len_bytes());
+    for (target, device) in &opened {
+        if args.allocate {
+            allocate(target, device)?;
+        }
+        // The superblocks go first: else a power cut would leave a part of the old volume that can
+        // be mounted.
+        dendro_logdisk::invalidate(device)
+            .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
+        if !args.nodiscard && !args.allocate {
+            // This releases an old image's blocks. A failure does no harm.
+            let _ = device.discard(0, device.len_bytes());
+        }
+        clear_end(device)?;
     }
-    clear_end(&device)?;
-    let metadata_copies = args.metadata_copies.unwrap_or_else(|| default_metadata_copies(&device));
+    let metadata_copies = match &opened[..] {
+        [(_, device)] => default_metadata_copies(device),
+        // The other device has the second copy.
+        _ => 1,
+    };
+    let uuid = match args.uuid {
+        Some(uuid) => uuid,
+        None => Uuid::from_random(random_bytes()?),
+    };
     format::format(
-        target,
-        device,
+        &args.target,
+        devices(uuid, opened)?,
         NewVolume {
             label: args.label.clone(),
-            uuid: args.uuid,
+            uuid,
             segment_size_bytes: args.segment_size,
             is_allocated: args.allocate,
-            metadata_copies,
+            metadata_copies: args.metadata_copies.unwrap_or(metadata_copies),
             max_len_bytes: args.max_size.unwrap_or(0),
         },
     )
+}
+
+/// What the volume is to lie on: a set of the devices, if there are several.
+fn devices(set: Uuid, opened: Vec<(&Path, FileDevice)>) -> Result<Devices, Failure> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let is_alone = opened.len() == 1;
+    let mut members = Vec::new();
+    for (target, device) in opened {
+        if is_alone {
+            return Ok(Devices::single(device, absolute(target), clock()));
+        }
+        members.push((Uuid::from_random(random_bytes()?), absolute(target), device));
+    }
+    Devices::create(set, members, clock()).map_err(Failure::new)
 }
 
 /// Refuses a limit that the volume exceeds already, and one for something that does not grow.
@@ -189,8 +246,8 @@ fn default_metadata_copies(device: &FileDevice) -> u8 {
 }
 
 /// Allocates the whole image in the file system that holds it.
-fn allocate(args: &MkfsArgs, device: &FileDevice) -> Result<(), Failure> {
-    let fail = |why: String| Failure::new(format_args!("{}: {why}", args.target.display()));
+fn allocate(target: &Path, device: &FileDevice) -> Result<(), Failure> {
+    let fail = |why: String| Failure::new(format_args!("{}: {why}", target.display()));
     if device.kind() == FileKind::BlockDevice {
         return Err(fail("is a block device; --allocate is for image files".into()));
     }

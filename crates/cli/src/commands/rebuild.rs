@@ -116,6 +116,14 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         return extract(args, to, quiet);
     }
     let source = source(&args.target)?;
+    if !args.no_changes && dendro_set::roster_on(&source).is_some() {
+        return Err(Failure::new(format_args!(
+            "{}: is one of several devices of a volume, and what is made anew on it would not be on \
+             the others; -n says what is left on it, --to DIRECTORY copies the files, and the \
+             volume can be mounted on another one of its devices with -o degraded",
+            source.display()
+        )));
+    }
     let progress = Progress::new(quiet);
     let (target, plan, device) = match &args.to {
         Some(to) if !args.no_changes => {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use dendro_base::Uuid;
 use dendro_daemon::{holder, mounts};
 use dendro_format::Superblock;
+use dendro_set::roster_on;
 
 use super::find;
 use super::identity::{self, BlockDevice};
@@ -71,6 +72,9 @@ pub(crate) fn resolve(source: &Path) -> Result<PathBuf, Failure> {
             Err(_) => unread.push(path.display().to_string()),
         }
     }
+    if let Some(path) = newest_of_set(&found) {
+        return Ok(path);
+    }
     let names =
         || -> Vec<String> { found.iter().map(|(path, _)| path.display().to_string()).collect() };
     match &found[..] {
@@ -88,6 +92,15 @@ pub(crate) fn resolve(source: &Path) -> Result<PathBuf, Failure> {
             names().join(", ")
         ))),
     }
+}
+
+/// If all are devices of one volume, one that knows most of the others.
+fn newest_of_set(found: &[(PathBuf, Uuid)]) -> Option<PathBuf> {
+    let (_, uuid) = found.first()?;
+    let generation = |path: &Path| Some(roster_on(path).filter(|it| it.set == *uuid)?.generation);
+    let known: Option<Vec<_>> =
+        found.iter().map(|(path, _)| Some((generation(path)?, path))).collect();
+    known?.into_iter().max().map(|(_, path)| path.clone())
 }
 
 /// Whether both are loop devices of the same image.

@@ -465,6 +465,27 @@ fn try_damage(scratch: &Scratch, printed: &mut Printed) {
     scratch.umount();
 }
 
+/// A volume on two devices, which moves to a third.
+fn try_devices(scratch: &Scratch, printed: &mut Printed) {
+    let [one, two, three] = ["one", "two", "three"].map(|name| scratch.text(name));
+    let mount = scratch.text("mirrored");
+    fs::create_dir(&mount).unwrap();
+    printed.run(scratch, "mkfs", &["--size", "16M", "--copies", "2", &one, &two]);
+    scratch.dendro(["mount", &one, &mount]).succeeds();
+    printed.run(scratch, "device offline", &[&mount, &two]);
+    printed.run(scratch, "device list", &[&mount]);
+    printed.run(scratch, "device add", &[&mount, &two]);
+    printed.run(scratch, "info", &[&mount]);
+    printed.run(scratch, "device remove", &[&mount, &one]);
+    printed.run(scratch, "migrate", &[&mount, &three]);
+    printed.run(scratch, "device replace", &["--force", &mount, &three, &one]);
+    scratch.dendro(["umount", &mount]).succeeds();
+    printed.run(scratch, "device list", &[&one]);
+    printed.run(scratch, "device forget", &[&one]);
+    // One that is alone.
+    printed.run(scratch, "device list", &[&scratch.image()]);
+}
+
 fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     let image = &*scratch.image();
     printed.run(scratch, "info", &[image]);
@@ -532,6 +553,7 @@ fn what_is_printed_is_what_the_page_says() {
     try_the_mount(&scratch, &mut printed);
     try_versions(&scratch, &mut printed);
     printed.run(&scratch, "umount", &[&scratch.mount_point()]);
+    try_devices(&scratch, &mut printed);
     try_offline(&scratch, &mut printed);
     let differences = printed.differences();
     assert!(differences.is_empty(), "the page and what is printed:\n{}", differences.join("\n"));

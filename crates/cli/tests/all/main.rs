@@ -8,6 +8,7 @@ mod common;
 mod completion;
 mod copies;
 mod damage;
+mod devices;
 mod dump;
 mod endings;
 mod files;

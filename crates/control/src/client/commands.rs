@@ -11,6 +11,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
+use crate::messages::devices::{DevicesInfo, DevicesRequest};
 use crate::messages::resizing::{ResizeProgress, ResizeRequest, Resized};
 use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::versions::{VersionsAsked, VersionsReply, VersionsRequest};
@@ -243,6 +244,17 @@ impl Client {
             Outcome::Resized(resized) => Ok(Some(resized)),
             other => Err(self.unexpected(&other)),
         })
+    }
+
+    /// [`Command::Devices`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn devices(&self, request: DevicesRequest) -> Result<DevicesInfo, ClientError> {
+        match self.ask(Command::Devices(request))? {
+            Outcome::Devices(info) => Ok(info),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// [`Command::Set`].

@@ -9,6 +9,7 @@ use super::check::{CheckProgress, CheckReport};
 use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segments, Waited};
 use super::coalescing::Coalesced;
 use super::damage::DamageInfo;
+use super::devices::DevicesInfo;
 use super::mounts::{MountReply, ViewInfo};
 use super::resizing::{ResizeProgress, Resized};
 use super::scrub::ScrubInfo;
@@ -71,6 +72,8 @@ pub enum Outcome {
     Resizing(ResizeProgress),
     /// The reply to [`Command::Resize`](super::Command::Resize).
     Resized(Resized),
+    /// The reply to [`Command::Devices`](super::Command::Devices).
+    Devices(DevicesInfo),
     /// The reply to [`Command::Receive`](super::Command::Receive), when the version is durable.
     Received(Box<ReceivedInfo>),
     /// The reply to [`Command::Mount`](super::Command::Mount).

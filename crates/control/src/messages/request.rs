@@ -11,6 +11,7 @@ use super::cleaning::{
 };
 use super::coalescing::{CoalesceRequest, MAX_LISTS};
 use super::damage::DamageRequest;
+use super::devices::DevicesRequest;
 use super::mounts::{MountNamed, MountRequest, SetRequest, UnmountRequest};
 use super::reply::AdminError;
 use super::resizing::ResizeRequest;
@@ -75,6 +76,8 @@ pub enum Command {
     Send(SendRequest),
     /// Make the volume longer.
     Resize(ResizeRequest),
+    /// List or change the devices that the volume lies on.
+    Devices(DevicesRequest),
     /// Apply a send stream.
     Receive(ReceiveRequest),
     /// Serve one more view.

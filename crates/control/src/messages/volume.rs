@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::damage::DamageInfo;
+use super::devices::DeviceInfo;
 use super::mounts::{MountInfo, ViewInfo};
 use super::streams::ReceivedPart;
 
@@ -20,6 +21,9 @@ pub struct Pong {
     pub uuid: String,
     /// The image file or block device, as an absolute path without symbolic links.
     pub source: String,
+    /// The other devices that the volume lies on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
     /// Where it was mounted first, as an absolute path without symbolic links.
     pub mount_point: String,
     /// All its mounts, the oldest first; none when it is about to end.
@@ -56,6 +60,9 @@ pub struct VolumeInfo {
     /// The size up to which its image becomes longer by itself, if it does.
     #[serde(default)]
     pub max_size_bytes: Option<u64>,
+    /// The devices that it lies on, if it lies on a set of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceInfo>,
     /// How the device is divided.
     pub segments: SegmentInfo,
     /// The features of its format.

@@ -84,6 +84,7 @@ fn answer(
         Command::Resize(asked) => {
             Outcome::Resized(admin.resize(*asked, &mut |_| ControlFlow::Continue(()))?)
         }
+        Command::Devices(asked) => Outcome::Devices(admin.devices(asked)?),
         Command::Receive(asked) => Outcome::Received(Box::new(admin.receive(asked, descriptor)?)),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {

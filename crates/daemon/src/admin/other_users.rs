@@ -33,7 +33,7 @@ impl Daemon<'_> {
             .all()
             .iter()
             .filter(|view| self.is_for_everybody(view))
-            .any(|view| self.in_force(view).delegates.include(caller, self.volume.source()))
+            .any(|view| self.in_force(view).delegates.include(caller, &self.volume.source()))
     }
 
     /// Carries out the request of another user, if that user may make it.
@@ -120,7 +120,7 @@ impl Daemon<'_> {
             return deny("this mount is not open to other users");
         }
         let options = self.in_force(&view);
-        let is_delegate = options.delegates.include(caller, self.volume.source());
+        let is_delegate = options.delegates.include(caller, &self.volume.source());
         if !is_delegate && (view.view().epoch.is_some() || !options.snapdir) {
             return deny("this mount does not show the past");
         }

@@ -19,7 +19,8 @@ pub(super) fn open_disk(
 ) -> Result<LogDisk, dendro_disk::Error> {
     let (least, most) = CACHE_BYTES.into_inner();
     let cache_size_bytes = memory_bytes.min(default_cache_bytes()).clamp(least, most);
-    let options = OpenOptions { cache_size_bytes, ..OpenOptions::default() };
+    // It is a copy in memory that is written to.
+    let options = OpenOptions { cache_size_bytes, is_on_set: true, ..OpenOptions::default() };
     let below = Retrying::new(Arc::clone(device));
     let reading_ahead: Arc<dyn Device> =
         Arc::new(ReadAhead::with_memory(below, cache_size_bytes / 8));

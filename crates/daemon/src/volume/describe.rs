@@ -11,14 +11,16 @@ use dendro_format::Superblock;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, COMPATIBLE_METADATA_COPY,
     INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RECEIVED,
-    INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
-    READ_ONLY_REMOVALS,
+    INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_REUSE, INCOMPATIBLE_SET, INCOMPATIBLE_VERSIONS,
+    MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
 use dendro_logdisk::LogDisk;
 use dendro_transfer::kept_parts;
 
-/// The facts about the volume on `source`, without its mounts.
-pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
+use super::devices::{Devices, device_infos};
+
+/// The facts about the volume on `source` and these devices, without its mounts.
+pub fn describe(source: &Path, disk: &LogDisk, devices: &Devices) -> VolumeInfo {
     let superblock = disk.superblock();
     let stats = disk.stats();
     let space = disk.space();
@@ -36,6 +38,7 @@ pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
             clean: Some(u64::from(stats.segments.clean)),
         },
         features: features(&superblock),
+        devices: if devices.is_listed() { device_infos(devices) } else { Vec::new() },
         metadata_copies: superblock.metadata_copies(),
         unmirrored_bytes: disk.unmirrored_bytes(),
         space: SpaceInfo {
@@ -108,6 +111,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
                 (INCOMPATIBLE_MIRRORS, "mirrors"),
                 (INCOMPATIBLE_REMADE_LISTS, "remade-lists"),
                 (INCOMPATIBLE_RECEIVED, "received-versions"),
+                (INCOMPATIBLE_SET, "set"),
             ],
         ),
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::VolumeInfo;
 use dendro_control::versions::VersionName;
-use dendro_device::{Device, FileDevice, OpenOptions as DeviceOptions};
+use dendro_device::{Device, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, FsError, Options as FsOptions};
 use dendro_logdisk::{LogDisk, OpenOptions};
@@ -17,7 +17,8 @@ use dendro_transfer::abandon;
 use dendro_versions::{Service, name};
 
 use super::describe::describe;
-use super::disk::{ReadDevice, clock, explain_device, open_disk_on, read_ahead, shut_down};
+use super::devices::{Devices, Members, clock, explain_devices, is_in_use, name_of, open_devices};
+use super::disk::{ReadDevice, open_disk_on, shut_down};
 use super::memory::{default_cache_bytes, inode_cache_len};
 use crate::failure::Failure;
 use crate::options::MountOptions;
@@ -30,7 +31,9 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 /// An open volume. Any number of its views can be open.
 pub(crate) struct Volume {
     source: PathBuf,
-    device: Arc<FileDevice>,
+    /// The name by which the device was opened that is `source`, or that is attached to it.
+    path: PathBuf,
+    devices: Arc<Devices>,
     read_ahead: Arc<ReadDevice>,
     disk: Arc<LogDisk>,
     read_only: bool,
@@ -65,8 +68,8 @@ impl Volume {
     ) -> Result<Self, NotOpened> {
         // A loop device that was attached for the mount.
         let is_attached = path != source;
-        let device = Arc::new(open_device(path, is_attached, options, lock_wait)?);
-        let read_only = device.is_read_only();
+        let devices = Arc::new(open_for_mount(source, path, is_attached, options, lock_wait)?);
+        let read_only = devices.is_read_only();
         let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
         let MountOptions { discard, on_loss, .. } = *options;
         let mut disk_options =
@@ -83,9 +86,9 @@ impl Volume {
         if let Some(is_on) = options.coalesce {
             disk_options.cleaning.coalescing.is_on = is_on;
         }
-        let read_ahead = read_ahead(&device, cache_size_bytes);
-        let disk = open_disk_on(Arc::clone(&read_ahead) as _, source, &device, disk_options);
-        let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
+        let (disk, read_ahead) =
+            open_disk_on(source, &devices, disk_options).map_err(NotOpened::Failed)?;
+        let disk = Arc::new(disk);
         for note in disk.recovery_notes() {
             log::warn!("{}: {note}", source.display());
         }
@@ -97,7 +100,8 @@ impl Volume {
         }
         Ok(Self {
             source: source.to_path_buf(),
-            device,
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+            devices,
             read_ahead,
             disk,
             read_only,
@@ -108,14 +112,14 @@ impl Volume {
     /// Releases the claim on the block device for the mount that is about to be made of it. The
     /// lock, which keeps other daemons and mkfs.dendro away, stays.
     pub(crate) fn leave_claim(&self) {
-        self.device.release_claim();
+        self.devices.release_claim(&self.path);
     }
 
     /// Claims the device again when its mount has ended, is about to end, or was not made.
     pub(crate) fn take_claim(&self) -> Result<(), Failure> {
         let mut tries = CLAIM_TRIES;
         loop {
-            match self.device.claim_again() {
+            match self.devices.claim_again(&self.path) {
                 Err(dendro_device::Error::InUse { .. }) if tries > 0 => {
                     tries -= 1;
                     std::thread::sleep(CLAIM_PAUSE);
@@ -138,8 +142,9 @@ impl Volume {
 
     /// The message if there is no room below the device.
     pub(crate) fn host_is_full(&self) -> String {
-        let source = self.source.display();
-        match self.device.host_room() {
+        let source = self.source();
+        let source = source.display();
+        match self.devices.host_room() {
             Some(_) => format!("{source}: the file system that holds it is full"),
             None => format!("{source}: the device has no room for what is written to it"),
         }
@@ -167,18 +172,23 @@ impl Volume {
         FileSystem::mount(Arc::clone(&self.disk) as _, fs_options, clock()).map(Arc::new)
     }
 
-    /// The image file or block device.
-    pub(crate) fn source(&self) -> &Path {
-        &self.source
+    /// The image file or block device by which the volume is named.
+    pub(crate) fn source(&self) -> PathBuf {
+        name_of(&self.devices, &self.source)
+    }
+
+    /// The devices that it lies on.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
     }
 
     pub(crate) fn disk(&self) -> &LogDisk {
         &self.disk
     }
 
-    /// The disk and the device, for a thread that outlives the borrow of this value.
-    pub(crate) fn parts(&self) -> (Arc<LogDisk>, Arc<FileDevice>) {
-        (Arc::clone(&self.disk), Arc::clone(&self.device))
+    /// The disk and the devices, for a thread that outlives the borrow of this value.
+    pub(crate) fn parts(&self) -> (Arc<LogDisk>, Arc<Devices>) {
+        (Arc::clone(&self.disk), Arc::clone(&self.devices))
     }
 
     /// Whether it is open read-only.
@@ -202,7 +212,7 @@ impl Volume {
 
     /// Facts about the volume, without its mounts.
     pub(crate) fn info(&self) -> VolumeInfo {
-        describe(&self.source, &self.disk)
+        describe(&self.source(), &self.disk, &self.devices)
     }
 
     /// The memory that read-ahead uses.
@@ -211,38 +221,39 @@ impl Volume {
     }
 }
 
-/// Opens the device as `options` ask. If it `is_attached`, a loop device that was made for the
-/// mount, the file behind it is resized with it. A view of the past needs no writing itself; its
-/// device is opened for writing if possible, so that other views can be mounted beside it.
-fn open_device(
+/// Opens the devices as `options` ask. If the first one `is_attached`, a loop device that was made
+/// for the mount, the file behind it is resized with it. A view of the past needs no writing
+/// itself; its devices are opened for writing if possible, so that other views can be mounted
+/// beside it.
+fn open_for_mount(
     source: &Path,
+    path: &Path,
     is_attached: bool,
     options: &MountOptions,
     lock_wait: Duration,
-) -> Result<FileDevice, NotOpened> {
+) -> Result<Devices, NotOpened> {
     use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let members = Members { named: &options.devices, is_degraded: options.is_degraded };
     let open = |read_only| {
-        DeviceOptions::new()
+        let options = DeviceOptions::new()
             .read_only(read_only)
             .direct(options.direct)
             .lock_wait(lock_wait)
-            .resizes_backing_file(is_attached)
-            .open(source)
+            .resizes_backing_file(is_attached);
+        open_devices(source, path, &options, members)
     };
     let is_past = options.read_only && !options.read_only_device;
     let opened = match open(options.read_only_device) {
-        Err(dendro_device::Error::Open { source, .. })
-            if is_past && matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) =>
-        {
+        Err(dendro_set::Error::Device {
+            source: dendro_device::Error::Open { source, .. },
+            ..
+        }) if is_past && matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) => {
             open(true)
         }
         other => other,
     };
-    opened.map_err(|error| {
-        let failure = explain_device(&error, options.read_only_device);
-        match error {
-            dendro_device::Error::InUse { .. } => NotOpened::InUse(failure),
-            _ => NotOpened::Failed(failure),
-        }
+    opened.map_err(|error| match is_in_use(&error) {
+        true => NotOpened::InUse(explain_devices(error, options.read_only_device)),
+        false => NotOpened::Failed(explain_devices(error, options.read_only_device)),
     })
 }

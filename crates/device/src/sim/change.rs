@@ -1,5 +1,7 @@
 //! One change to a device, and the ways it can reach the medium or fail to.
 
+use std::ops::Range;
+
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
 
@@ -36,6 +38,12 @@ impl Change {
             block_count: len_bytes / BLOCK_SIZE as u64,
             seed,
         }
+    }
+
+    /// Whether it starts in a range of the device.
+    pub(super) fn starts_in(&self, range: &Range<u64>) -> bool {
+        let (Self::Write { first_block, .. } | Self::Discard { first_block, .. }) = self;
+        range.contains(&(first_block * BLOCK_SIZE as u64))
     }
 
     /// Does all of it.

@@ -316,21 +316,25 @@ impl State {
         self.change(Change::discard(offset, len_bytes, seed));
     }
 
-    fn flush(&mut self) {
-        if self.shows_doomed {
-            self.pending.iter().for_each(|change| change.apply(&mut self.durable));
+    /// Makes the changes in a range durable.
+    fn flush(&mut self, range: Range<u64>) {
+        let (flushed, left): (Vec<_>, Vec<_>) =
+            self.pending.drain(..).partition(|change| change.starts_in(&range));
+        if self.shows_doomed || !left.is_empty() {
+            flushed.iter().for_each(|change| change.apply(&mut self.durable));
         } else {
             self.durable = self.current.clone();
         }
-        self.pending.clear();
+        self.pending.clone_from(&left);
         if let Some(recording) = &mut self.recording {
-            recording.push_flush(self.durable.clone());
+            recording.push_flush(self.durable.clone(), left);
         }
     }
 
-    fn fail_flush(&mut self) {
+    fn fail_flush(&mut self, range: &Range<u64>) {
         let rng = &mut self.rng;
-        let doomed: Vec<_> = self.pending.extract_if(.., |_| rng.chance(50)).collect();
+        let is_doomed = |change: &mut Arc<Change>| change.starts_in(range) && rng.chance(50);
+        let doomed: Vec<_> = self.pending.extract_if(.., is_doomed).collect();
         self.shows_doomed |= !doomed.is_empty();
         if let Some(recording) = &mut self.recording {
             recording.push_failed_flush(doomed);
@@ -416,15 +420,20 @@ impl Device for SimDevice {
     }
 
     fn flush(&self) -> Result<()> {
+        self.flush_range(0, self.len_bytes())
+    }
+
+    fn flush_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        let range = offset..offset.saturating_add(len_bytes);
         let mut state = self.state.lock();
         let mut answer = Ok(());
-        match state.begin(Call::Flush, 0, 0)? {
+        match state.begin(Call::Flush, offset, 0)? {
             Some(Effect::Lose) => {}
             Some(Effect::Fail { errno, .. }) => {
-                state.fail_flush();
-                answer = Err(failed(Call::Flush, 0, self.len_bytes(), errno));
+                state.fail_flush(&range);
+                answer = Err(failed(Call::Flush, offset, len_bytes, errno));
             }
-            _ => state.flush(),
+            _ => state.flush(range),
         }
         state.end();
         answer

@@ -42,8 +42,8 @@ pub enum EventKind {
 
 pub(super) enum Event {
     Change(Arc<Change>),
-    /// With the content it left.
-    Flush(BlockMap),
+    /// With the content it left, and the changes of other ranges that it left as they were.
+    Flush(BlockMap, Vec<Arc<Change>>),
     /// With the changes that will never be durable.
     FailedFlush(Vec<Arc<Change>>),
     /// With the length, and the change that was made and durable together with it.
@@ -84,9 +84,9 @@ impl Recording {
         }
     }
 
-    pub(super) fn push_flush(&mut self, durable: BlockMap) {
+    pub(super) fn push_flush(&mut self, durable: BlockMap, left: Vec<Arc<Change>>) {
         self.flushes.push(self.events.len());
-        self.events.push(Event::Flush(durable));
+        self.events.push(Event::Flush(durable, left));
     }
 
     pub(super) fn push_failed_flush(&mut self, doomed: Vec<Arc<Change>>) {
@@ -126,7 +126,7 @@ impl Recording {
     pub fn event(&self, index: usize) -> EventKind {
         let bytes = |blocks: u64| blocks * BLOCK_SIZE as u64;
         match &self.events[index] {
-            Event::Flush(_) => EventKind::Flush,
+            Event::Flush(..) => EventKind::Flush,
             Event::FailedFlush(_) => EventKind::FailedFlush,
             Event::Len(len_bytes, _) => EventKind::Len { len_bytes: *len_bytes },
             Event::Change(change) => match **change {
@@ -148,10 +148,10 @@ impl Recording {
     /// When `event_index` is past [`Self::len`].
     #[must_use]
     pub fn unflushed_at(&self, event_index: usize) -> usize {
-        self.events[self.flushed_before(event_index)..event_index]
-            .iter()
-            .filter(|event| matches!(event, Event::Change(_)))
-            .count()
+        let start = self.flushed_before(event_index);
+        let changes = self.events[start..event_index].iter();
+        let count = changes.filter(|event| matches!(event, Event::Change(_))).count();
+        count + self.left_at(start).len()
     }
 
     /// The content that a crash leaves when the first `event_index` events have happened and no
@@ -164,14 +164,16 @@ impl Recording {
     ) -> BlockMap {
         let start = self.flushed_before(event_index);
         let durable = match start.checked_sub(1).map(|flush| &self.events[flush]) {
-            Some(Event::Flush(durable)) => durable,
+            Some(Event::Flush(durable, _)) => durable,
             _ => &self.base,
         };
+        let left_count = self.left_at(start).len();
         let pending = self.pending(start, event_index);
         let mut map = durable.clone();
         let mut done_count = 0;
         if matches!(style, CrashStyle::Everything | CrashStyle::LastTorn)
             && let Some((index, snapshot)) = self.snapshot_between(start, event_index)
+            && left_count == 0
             && pending.len() == event_index - start
         {
             map = snapshot.clone();
@@ -196,15 +198,24 @@ impl Recording {
         count.checked_sub(1).map_or(0, |last| self.flushes[last] + 1)
     }
 
-    /// The changes of these events, less those that a failed flush among them has doomed.
+    /// What the flush before `start` left as it was.
+    fn left_at(&self, start: usize) -> &[Arc<Change>] {
+        match start.checked_sub(1).map(|flush| &self.events[flush]) {
+            Some(Event::Flush(_, left)) => left,
+            _ => &[],
+        }
+    }
+
+    /// The changes of these events, and those that the flush before them left, less those that a
+    /// failed flush among them has doomed.
     fn pending(&self, start: usize, end: usize) -> Vec<&Arc<Change>> {
-        let mut pending: Vec<&Arc<Change>> = Vec::with_capacity(end - start);
+        let mut pending: Vec<&Arc<Change>> = self.left_at(start).iter().collect();
         for event in &self.events[start..end] {
             match event {
                 Event::Change(change) => pending.push(change),
                 Event::FailedFlush(doomed) => pending
                     .retain(|change| !doomed.iter().any(|doomed| Arc::ptr_eq(doomed, change))),
-                Event::Flush(_) | Event::Len(..) => {}
+                Event::Flush(..) | Event::Len(..) => {}
             }
         }
         pending

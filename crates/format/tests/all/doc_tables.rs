@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use dendro_format::testing::tables::{self, Fields};
 use dendro_format::{
-    checkpoint, node, partial, record, removal, retired, superblock, usage, versions,
+    checkpoint, node, partial, record, removal, retired, roster, superblock, usage, versions,
 };
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     include_str!("../../src/superblock.rs"),
     include_str!("../../src/partial.rs"),
     include_str!("../../src/record.rs"),
@@ -17,6 +17,7 @@ const SOURCES: [&str; 9] = [
     include_str!("../../src/versions.rs"),
     include_str!("../../src/removal.rs"),
     include_str!("../../src/retired.rs"),
+    include_str!("../../src/roster.rs"),
 ];
 const FORMAT_MD: &str = include_str!("../../../../docs/FORMAT.md");
 
@@ -28,7 +29,7 @@ fn all_structures() -> BTreeMap<String, Fields> {
 fn every_structure_is_seen() {
     let found = all_structures();
     let len = |name: &str| found[name].last().map_or(0, |(_, offset, len)| offset + len);
-    assert_eq!(found.len(), 23);
+    assert_eq!(found.len(), 25);
     assert_eq!(len("SuperblockV1"), size_of::<superblock::SuperblockV1>());
     assert_eq!(len("PartialHeaderV1"), size_of::<partial::PartialHeaderV1>());
     assert_eq!(len("NodeHeaderV1"), size_of::<node::NodeHeaderV1>());
@@ -50,13 +51,15 @@ fn every_structure_is_seen() {
     assert_eq!(len("RetiredV1"), size_of::<retired::RetiredV1>());
     assert_eq!(len("RemovalV1"), size_of::<removal::RemovalV1>());
     assert_eq!(len("RemovalV2"), size_of::<removal::RemovalV2>());
+    assert_eq!(len("RosterV1"), size_of::<roster::RosterV1>());
+    assert_eq!(len("MemberV1"), size_of::<roster::MemberV1>());
     assert_eq!(len("OriginV1"), size_of::<versions::OriginV1>());
     assert_eq!(len("VersionEntryV1"), size_of::<versions::VersionEntryV1>());
 }
 
 #[test]
 fn the_tables_in_the_code_say_what_the_structures_are() {
-    assert_eq!(tables::check_code(&SOURCES), 11);
+    assert_eq!(tables::check_code(&SOURCES), 13);
 }
 
 #[test]

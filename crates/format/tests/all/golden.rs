@@ -12,10 +12,11 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::Records;
+use dendro_format::roster::{Member, MemberState, Regions};
 use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
 use dendro_format::{
     Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout, NodePtr, PageRef,
-    PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
+    PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage, Value,
 };
 use zerocopy::little_endian::U32;
 
@@ -324,6 +325,49 @@ fn usage_v1() {
         written_at: 0x0506_0708,
     };
     check("usage_v1", &usage.encode());
+}
+
+#[test]
+fn roster_v1() {
+    let member = |uuid, state, path: &str| Member {
+        uuid,
+        state,
+        leaves: state == MemberState::InSync,
+        written_generation: 0x0102_0304,
+        since: Timestamp(0x1718_1920_2122_2324),
+        path: path.into(),
+    };
+    let other = Uuid(*b"another member's");
+    let third = Uuid(*b"a third member's");
+    let mut stale = Regions::default();
+    for region in [0, 9, 77] {
+        stale.insert(region);
+    }
+    let roster = Roster {
+        set: ID,
+        member: other,
+        generation: 0x0506_0708_090a_0b0c,
+        set_len_bytes: 0x0001_0203_4000,
+        region_size_log2: 22,
+        members: vec![
+            member(other, MemberState::InSync, "/dev/one"),
+            member(third, MemberState::BroughtUp { copied_to_bytes: 0x1112_1314 }, ""),
+            member(ID, MemberState::Missing, "/srv/two.img"),
+        ],
+        stale,
+    };
+    let bytes = roster.encode();
+    check("roster_v1", &bytes);
+    assert_eq!(Roster::decode(&bytes), Ok(roster.clone()));
+    for wrong in [
+        Roster { member: Uuid([9; 16]), ..roster.clone() },
+        Roster { members: vec![roster.members[0].clone(); 2], ..roster.clone() },
+        Roster { set_len_bytes: 4095, ..roster.clone() },
+        Roster { region_size_log2: 12, ..roster.clone() },
+        Roster { generation: 1 << 63, ..roster },
+    ] {
+        assert!(Roster::decode(&wrong.encode()).is_err(), "{wrong:?}");
+    }
 }
 
 #[test]

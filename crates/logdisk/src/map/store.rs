@@ -137,7 +137,11 @@ impl NodeStore {
         self.device
             .read_at(addr.bytes(), &mut bytes)
             .map_err(|error| Error::Io(format!("reading the map: {error}")))?;
-        self.decode(place, &bytes)
+        self.decode(place, &bytes).or_else(|error| {
+            let is_right = |bytes: &[u8]| self.decode(place, bytes).is_ok();
+            let is_mended = self.device.mend(addr.bytes(), &mut bytes, &is_right);
+            if is_mended { self.decode(place, &bytes) } else { Err(error) }
+        })
     }
 
     /// Decodes and checks `bytes`, which were read from `place`.

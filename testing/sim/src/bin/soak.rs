@@ -58,6 +58,9 @@ struct Arguments {
     /// Crash large disks: many segments, most of them full, and checkpoints of many nodes
     #[arg(long, conflicts_with = "files")]
     large: bool,
+    /// Crash disks that lie on two devices, with one of them left out now and then
+    #[arg(long, conflicts_with_all = ["files", "large"])]
+    mirrored: bool,
     /// Let so many threads work on each disk at the same time. Such a run cannot be repeated
     #[arg(long, conflicts_with_all = ["seed", "files", "large"])]
     workers: Option<u64>,
@@ -103,6 +106,8 @@ fn main() -> ExitCode {
         })
     } else if arguments.files {
         run(&arguments, &tally, workload::files_of_seed)
+    } else if arguments.mirrored {
+        run(&arguments, &tally, workload::mirrored_of_seed)
     } else if arguments.large {
         run(&arguments, &tally, workload::large_of_seed)
     } else {

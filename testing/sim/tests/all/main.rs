@@ -9,6 +9,7 @@ mod flipped_bits_lose_nothing_in_silence;
 mod full_volumes_can_be_emptied;
 mod harness_finds_planted_bugs;
 mod log_disk_survives_crashes;
+mod mirrored_disks_survive_crashes;
 mod pages_changed_in_part;
 mod repairs_survive_crashes;
 mod resizes_survive_crashes;

@@ -4,18 +4,16 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
 use dendro_daemon::check::BEFORE_REPAIR;
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device, open_disk, random_bytes};
-use dendro_device::OpenOptions as DeviceOptions;
+use dendro_daemon::volume::{clock, random_bytes};
 use dendro_disk::{Error as DiskError, Lid, LogicalDisk, Versions, View};
 use dendro_fs::{CheckOptions, Finding, FindingCode, FsError, RepairOptions, can_repair};
 use dendro_logdisk::{LogDisk, OpenOptions};
 
 use super::told::Told;
 use crate::failure::Failure;
-use crate::offline::as_mounted;
+use crate::offline::{as_mounted, open_for_writing};
 
 /// What a repair may do.
 #[derive(Clone, Copy)]
@@ -40,14 +38,10 @@ pub(super) struct Repaired {
 
 /// Repairs the heads of all branches.
 pub(super) fn run(source: &Path, wish: Wish, told: &Told) -> Result<Repaired, Failure> {
-    let device = DeviceOptions::new()
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(source)
-        .map_err(|error| explain_device(&error, false))?;
     let options = as_mounted();
     let cache_size_bytes = options.cache_size_bytes.min(wish.memory_bytes);
     let options = OpenOptions { cache_size_bytes, ..options };
-    let disk = open_disk(source, &Arc::new(device), options)?;
+    let (_, disk) = open_for_writing(source, options)?;
     let mut repaired = Repaired::default();
     let outcome = repair_all(&disk, wish, random_bytes()?, told, &mut repaired);
     let shut_down = disk.shut_down();

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use dendro_check::{FoundSuperblock, find_superblocks};
 use dendro_control::versions::VersionName;
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device};
+use dendro_daemon::volume::devices::{Devices, open_devices_to_read};
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock};
 use dendro_device::{
-    BLOCK_SIZE, Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice, ReadAhead,
-    Retrying,
+    BLOCK_SIZE, Device, Direct, OpenOptions as DeviceOptions, OverlayDevice, ReadAhead, Retrying,
 };
 use dendro_disk::{Versions, View};
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
@@ -84,13 +84,9 @@ pub(crate) fn open_source(
     version: &VersionName,
     quiet: bool,
 ) -> Result<Shown, Failure> {
-    let device = DeviceOptions::new()
-        .read_only(true)
-        .direct(Direct::Never)
-        .lock_wait(LAST_DAEMON_GRACE)
-        .open(&source)
-        .map_err(|error| explain_device(&error, true))?;
-    open_on(&Arc::new(device), source, version, quiet)
+    let options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    let devices = open_devices_to_read(&source, &options)?;
+    open_on(&Arc::new(devices), source, version, quiet)
 }
 
 /// Opens a version of the volume on a device that was made sound.
@@ -115,7 +111,7 @@ fn say_of(source: &Path, quiet: bool, what: &dyn std::fmt::Display) {
 }
 
 fn open_on(
-    device: &Arc<FileDevice>,
+    device: &Arc<Devices>,
     source: PathBuf,
     version: &VersionName,
     quiet: bool,
@@ -203,7 +199,7 @@ fn show(
 /// A device that ends before its volume does. What is missing reads as zeros, which nothing takes
 /// for sound.
 struct Lengthened {
-    below: Arc<FileDevice>,
+    below: Arc<Devices>,
     len_bytes: u64,
 }
 

@@ -21,6 +21,8 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("/etc/fstab", "mounts of type dendro, fuse.dendro or fuseblk.dendro; see fstab(5)"),
 ];
 
+const DEVICES: &[(&str, u8)] =
+    &[("dendro-device", 1), ("dendro-migrate", 1), ("dendro-mkfs", 1), ("dendro-mount", 1)];
 const PLAIN: &[(&str, &str)] =
     &[("0", "success"), ("1", "it could not be done"), ("2", "the command line is wrong")];
 const MOUNT: &[(&str, &str)] = &[
@@ -440,6 +442,70 @@ const PAGES: &[(&str, Page)] = &[
                 ),
             ],
             &[("dendro-mkfs", 1), ("dendro-info", 1), ("lvextend", 8), ("losetup", 8)],
+        ),
+    ),
+    (
+        "dendro-device",
+        plain(
+            &[
+                (
+                    "On two disks, each of which holds all of it:",
+                    "dendro mkfs --copies 2 /dev/sda /dev/sdb",
+                ),
+                ("See how they are:", "dendro device list mnt"),
+                ("Without the one that is lost:", "dendro mount -o degraded /dev/sda mnt"),
+                ("With a new one in its place:", "dendro device replace mnt /dev/sdb /dev/sdc"),
+            ],
+            DEVICES,
+        ),
+    ),
+    ("dendro-device-list", plain(&[("As JSON:", "dendro device list --json mnt")], DEVICES)),
+    (
+        "dendro-device-add",
+        plain(
+            &[
+                ("A second one for a volume that lies on one:", "dendro device add mnt /dev/sdb"),
+                ("One that was away:", "dendro device add mnt /dev/sdb"),
+            ],
+            DEVICES,
+        ),
+    ),
+    ("dendro-device-remove", plain(&[("For good:", "dendro device remove mnt /dev/sdb")], DEVICES)),
+    (
+        "dendro-device-replace",
+        plain(
+            &[("A disk that fails by another:", "dendro device replace mnt /dev/sda /dev/sdc")],
+            DEVICES,
+        ),
+    ),
+    (
+        "dendro-device-forget",
+        plain(
+            &[(
+                "Of two disks that were used without each other, keep the first:",
+                "dendro device forget /dev/sdb\ndendro mount -o degraded /dev/sda mnt",
+            )],
+            DEVICES,
+        ),
+    ),
+    (
+        "dendro-device-offline",
+        plain(
+            &[(
+                "To take a disk out and put it back:",
+                "dendro device offline mnt /dev/sdb\ndendro device add mnt /dev/sdb",
+            )],
+            DEVICES,
+        ),
+    ),
+    (
+        "dendro-migrate",
+        plain(
+            &[
+                ("From an image to a disk, while it is in use:", "dendro migrate mnt /dev/sdb"),
+                ("And back, into a new image:", "dendro migrate mnt home.img"),
+            ],
+            DEVICES,
         ),
     ),
     (

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dendro_base::{SystemClock, Uuid};
 use dendro_control::VolumeInfo;
+use dendro_daemon::volume::devices::Devices;
 use dendro_daemon::volume::{clock, describe, random_bytes};
 use dendro_daemon::{Failure, text};
-use dendro_device::{Device, FileDevice};
+use dendro_device::Device;
 use dendro_disk::LogicalDisk;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, good_segment_size_bytes};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions};
@@ -18,17 +19,17 @@ use crate::offline::as_mounted;
 /// The parameters of a new volume.
 pub(crate) struct NewVolume {
     pub(crate) label: String,
-    pub(crate) uuid: Option<Uuid>,
+    pub(crate) uuid: Uuid,
     pub(crate) segment_size_bytes: Option<u64>,
     pub(crate) is_allocated: bool,
     pub(crate) metadata_copies: u8,
     pub(crate) max_len_bytes: u64,
 }
 
-/// Makes a file system on `device`, which is open for writing.
+/// Makes a file system on `devices`, which are open for writing.
 pub(crate) fn format(
     source: &Path,
-    device: FileDevice,
+    devices: Devices,
     new: NewVolume,
 ) -> Result<VolumeInfo, Failure> {
     let fail =
@@ -36,19 +37,18 @@ pub(crate) fn format(
     let options = FormatOptions {
         segment_size_bytes: new
             .segment_size_bytes
-            .unwrap_or_else(|| good_segment_size_bytes(device.len_bytes())),
+            .unwrap_or_else(|| good_segment_size_bytes(devices.len_bytes())),
         label: new.label.clone(),
-        uuid: match new.uuid {
-            Some(uuid) => uuid,
-            None => Uuid::from_random(random_bytes()?),
-        },
+        uuid: new.uuid,
         hash_key: random_bytes()?,
         is_allocated: new.is_allocated,
         has_backups: true,
         metadata_copies: new.metadata_copies,
         max_len_bytes: new.max_len_bytes,
+        is_on_set: devices.is_listed(),
     };
-    let device: Arc<dyn Device> = Arc::new(device);
+    let devices = Arc::new(devices);
+    let device: Arc<dyn Device> = Arc::clone(&devices) as _;
     // The volume becomes valid when all of it is written.
     let disk = dendro_logdisk::create(&device, &options, as_mounted(), &clock())
         .map_err(|error| fail(&error))?;
@@ -61,7 +61,7 @@ pub(crate) fn format(
     };
     FileSystem::create_on(&disk, &fs_options, &SystemClock).map_err(|error| fail(&error))?;
     disk.shut_down().map_err(|error| fail(&error))?;
-    Ok(describe(source, &disk))
+    Ok(describe(source, &disk, &devices))
 }
 
 /// Explains why a device of so many bytes cannot be divided into segments of `segment_size_bytes`,

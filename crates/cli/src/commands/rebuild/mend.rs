@@ -10,7 +10,7 @@ use dendro_daemon::volume::{clock, random_bytes};
 use dendro_device::Device;
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::RepairOptions;
-use dendro_logdisk::LogDisk;
+use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_versions::name;
 
 use crate::offline::as_mounted;
@@ -31,7 +31,9 @@ pub(super) fn mend(device: &Arc<dyn Device>, version: &VersionName) -> VersionNa
 
 /// Does it; `name` becomes that of the branch as soon as there is one.
 fn mend_as(device: &Arc<dyn Device>, name: &mut VersionName) -> Result<(), String> {
-    let disk = LogDisk::open(Arc::clone(device), as_mounted(), clock()).map_err(text)?;
+    // It is in memory.
+    let options = OpenOptions { is_on_set: true, ..as_mounted() };
+    let disk = LogDisk::open(Arc::clone(device), options, clock()).map_err(text)?;
     let done = mend_on(&disk, name);
     let shut_down = disk.shut_down();
     done?;

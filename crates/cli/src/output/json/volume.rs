@@ -1,6 +1,7 @@
 //! Volumes and their mounts.
 
 use dendro_control::damage::DamageInfo;
+use dendro_control::devices::{DeviceInfo, DeviceState};
 use dendro_control::streams::ReceivedPart;
 use dendro_control::{
     CheckpointInfo, FeatureInfo, MountInfo, SegmentInfo, SpaceInfo, SuperblockInfo, ViewInfo,
@@ -21,6 +22,7 @@ pub(crate) struct Volume<'a> {
     created_unix_ns: i64,
     device_size_bytes: u64,
     max_size_bytes: Option<u64>,
+    devices: Vec<Device<'a>>,
     segment_bytes: u64,
     total_segments: u64,
     superblock_segments: u32,
@@ -35,6 +37,34 @@ pub(crate) struct Volume<'a> {
     met_damage: Option<MetDamage>,
     received_parts: &'a [ReceivedPart],
     mount: Option<Mount<'a>>,
+}
+
+/// A device of a volume that lies on a set of them.
+#[derive(Serialize)]
+pub(crate) struct Device<'a> {
+    device_path: &'a str,
+    device_uuid: Option<&'a str>,
+    state: DeviceState,
+    present: bool,
+    leaves: bool,
+    since_unix_ns: Option<i64>,
+    device_bytes: Option<u64>,
+    failed_reads: u64,
+}
+
+impl<'a> From<&'a DeviceInfo> for Device<'a> {
+    fn from(info: &'a DeviceInfo) -> Self {
+        Self {
+            device_path: &info.path,
+            device_uuid: Some(&*info.uuid).filter(|uuid| !uuid.is_empty()),
+            state: info.state,
+            present: info.is_present,
+            leaves: info.leaves,
+            since_unix_ns: Some(unix_ns(info.since_unix_s)).filter(|since| *since > 0),
+            device_bytes: Some(info.size_bytes).filter(|size| *size > 0),
+            failed_reads: info.failed_reads,
+        }
+    }
 }
 
 /// What `dendro damage` lists, in numbers.
@@ -105,6 +135,7 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
             created_unix_ns: unix_ns(info.created_unix_s),
             device_size_bytes: info.device_size_bytes,
             max_size_bytes: info.max_size_bytes,
+            devices: info.devices.iter().map(Device::from).collect(),
             segment_bytes: size_bytes,
             total_segments: total,
             superblock_segments: text::SUPERBLOCK_SEGMENTS,

@@ -1,0 +1,104 @@
+//! The arguments of `dendro device` and `dendro migrate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A volume can lie on several image files or block devices, each of which holds all of it. What is
+written goes to all of them. One that fails, or is not there, is missing from then on; when it comes
+back it gets what was written meanwhile. A device is named by its path or its UUID.")]
+pub(crate) struct DeviceArgs {
+    #[command(subcommand)]
+    pub(crate) verb: DeviceVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceVerb {
+    /// List the devices of a volume
+    List {
+        /// One of them, a mount point or a path inside a mount
+        #[arg(default_value = ".")]
+        target: PathBuf,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a device, and copy the volume to it; one that was missing gets what it lacks
+    Add {
+        /// One of the devices, a mount point or a path inside a mount
+        target: PathBuf,
+        /// The device; an image file that does not exist is made
+        device: PathBuf,
+        #[command(flatten)]
+        common: AddArgs,
+    },
+    /// Remove a device for good
+    Remove {
+        /// Another one of the devices, a mount point or a path inside a mount
+        target: PathBuf,
+        /// The device
+        device: String,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy the volume to a new device, and then remove another one
+    Replace {
+        /// One of the devices, a mount point or a path inside a mount
+        target: PathBuf,
+        /// The device that is to be removed
+        old: String,
+        /// The new device; an image file that does not exist is made
+        new: PathBuf,
+        #[command(flatten)]
+        common: AddArgs,
+    },
+    /// Take a device that is not in use out of its volume, whatever it holds
+    Forget {
+        /// The device
+        device: PathBuf,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop using a device of a mounted volume, until it is added again or the next mount finds it
+    Offline {
+        /// A mount point or a path inside a mount
+        target: PathBuf,
+        /// The device
+        device: String,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Destroy what the new device holds
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Do not wait until the volume was copied; the daemon goes on with it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The volume goes on being used meanwhile if it is mounted. Until all of it was copied it lies on the
+old device, after that on the new one; what is left on the old one is taken for the volume no more. If
+that is interrupted, the next mount goes on with it. A smaller device takes a smaller volume: `dendro
+resize` makes it so first.")]
+pub(crate) struct MigrateArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    pub(crate) target: PathBuf,
+    /// The new device; an image file that does not exist is made
+    pub(crate) new: PathBuf,
+    #[command(flatten)]
+    pub(crate) common: AddArgs,
+}

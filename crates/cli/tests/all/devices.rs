@@ -1,0 +1,153 @@
+//! Volumes on several devices, and those that move to another.
+
+use std::fs;
+
+use crate::common::{Scratch, skips_mounts, wait_until};
+use serde_json::Value;
+
+fn devices(scratch: &Scratch, target: &str) -> Value {
+    let said = scratch.dendro(["device", "list", "--json", target]).succeeds();
+    serde_json::from_str(&said.out).unwrap()
+}
+
+fn states(scratch: &Scratch, target: &str) -> Vec<String> {
+    let listed = devices(scratch, target);
+    let states = listed["devices"].as_array().unwrap().iter();
+    states.map(|device| device["state"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A volume on `one` and `two`.
+fn mirrored(scratch: &Scratch) -> [String; 2] {
+    let both = [scratch.text("one"), scratch.text("two")];
+    scratch.dendro(["mkfs", "-q", "--copies", "2", "--size", "16M", &both[0], &both[1]]).succeeds();
+    both
+}
+
+fn mount(scratch: &Scratch, options: &str, device: &str) -> crate::common::Said {
+    let (log, mount) = (scratch.text("log"), scratch.mount_point());
+    scratch.dendro(["mount", "--log-file", &log, "-o", options, device, &mount])
+}
+
+fn umount(scratch: &Scratch) {
+    scratch.dendro(["umount", &scratch.mount_point()]).succeeds();
+}
+
+#[test]
+fn either_device_holds_what_was_written_and_a_returning_one_gets_it() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [one, two] = mirrored(&scratch);
+    mount(&scratch, "nofuseblk", &one).succeeds();
+    fs::write(scratch.inside("early"), "early").unwrap();
+    umount(&scratch);
+    let away = scratch.text("away");
+    // The first is away.
+    fs::rename(&one, &away).unwrap();
+    mount(&scratch, "nofuseblk", &two).fails(32, &[&one, "-o degraded"]);
+    mount(&scratch, "nofuseblk,degraded", &two).succeeds();
+    assert_eq!(fs::read(scratch.inside("early")).unwrap(), b"early");
+    fs::write(scratch.inside("late"), "late").unwrap();
+    assert_eq!(states(&scratch, &scratch.mount_point()), ["missing", "in_sync"]);
+    umount(&scratch);
+    // Alone it is no volume any more; with the other one it is brought up.
+    mount(&scratch, &format!("nofuseblk,device={two}"), &away).succeeds();
+    wait_until("it is in sync", || states(&scratch, &two) == ["in_sync"; 2]);
+    umount(&scratch);
+    fs::remove_file(&two).unwrap();
+    mount(&scratch, "nofuseblk,degraded", &away).succeeds();
+    assert_eq!(fs::read(scratch.inside("late")).unwrap(), b"late");
+    umount(&scratch);
+    scratch.dendro(["check", "--data", &away]).succeeds();
+}
+
+#[test]
+fn devices_that_were_used_apart_are_refused_and_both_are_named() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [one, two] = mirrored(&scratch);
+    for (there, other) in [(&one, &two), (&two, &one)] {
+        let away = scratch.text("away");
+        fs::rename(other, &away).unwrap();
+        mount(&scratch, "nofuseblk,degraded", there).succeeds();
+        fs::write(scratch.inside("file"), there).unwrap();
+        umount(&scratch);
+        fs::rename(&away, other).unwrap();
+    }
+    for device in [&one, &two] {
+        mount(&scratch, "nofuseblk,degraded", device).fails(32, &[&one, &two, "without the other"]);
+    }
+    scratch.dendro(["device", "forget", &two]).succeeds();
+    scratch.dendro(["device", "forget", &two]).fails(1, &["no device of a volume"]);
+    mount(&scratch, "nofuseblk", &two).fails(32, &["list of devices"]);
+    mount(&scratch, "nofuseblk,degraded", &one).succeeds();
+    assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), one);
+    umount(&scratch);
+}
+
+#[test]
+fn a_volume_moves_to_another_device_while_it_is_written_to_and_back() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.mkfs("32M");
+    let (first, second) = (scratch.image(), scratch.text("second"));
+    scratch.mount_with("nofuseblk");
+    let mount_point = scratch.mount_point();
+    let small = scratch.text("small");
+    fs::File::create(&small).unwrap().set_len(16 << 20).unwrap();
+    scratch.dendro(["migrate", &mount_point, &small]).fails(1, &["dendro resize", "33554432"]);
+    assert_eq!(states(&scratch, &mount_point), ["in_sync"]);
+    for (number, (from, to)) in [(&first, &second), (&second, &first)].into_iter().enumerate() {
+        let mut moving = scratch.command(["-q", "migrate", "--force", &mount_point, to]);
+        let mut moving = moving.spawn().unwrap();
+        let mut written = 0;
+        while moving.try_wait().unwrap().is_none() || written < 20 {
+            let bytes = vec![written as u8; 50_000];
+            fs::write(scratch.inside(&format!("{number}-{}", written % 40)), bytes).unwrap();
+            written += 1;
+        }
+        assert!(moving.wait().unwrap().success());
+        let listed = devices(&scratch, &mount_point);
+        assert_eq!(listed["source"], **to);
+        assert_eq!(listed["devices"].as_array().unwrap().len(), 1);
+        // What is left on the old one is not taken for the volume.
+        scratch.dendro(["mount", from, &scratch.text("run")]).fails(32, &[]);
+    }
+    umount(&scratch);
+    scratch.dendro(["check", "--data", &first]).succeeds();
+    scratch.mount_with("nofuseblk");
+    assert_eq!(fs::read(scratch.inside("1-7")).unwrap().len(), 50_000);
+    umount(&scratch);
+}
+
+#[test]
+fn wrong_use_of_devices_gets_a_clear_answer() {
+    let scratch = Scratch::new();
+    let [one, two] = mirrored(&scratch);
+    let [three, four] = [scratch.text("three"), scratch.text("four")];
+    let mkfs = |more: &[&str]| scratch.dendro(["mkfs", "-q", "--size", "16M"].iter().chain(more));
+    mkfs(&["--copies", "3", &three, &four]).fails(2, &["2 devices are named"]);
+    mkfs(&["--max-size", "1G", &three, &four]).fails(2, &["--max-size"]);
+    mkfs(&[&three]).succeeds();
+    mkfs(&[&four, &one]).fails(1, &[&one, "--force"]);
+    assert!(!scratch.path("four").exists());
+    // Of another volume.
+    scratch.dendro(["device", "add", &one, &three]).fails(1, &["three: holds", "--force"]);
+    scratch.dendro(["device", "add", &one, &two]).fails(1, &["already"]);
+    scratch.dendro(["device", "offline", &one, &two]).fails(1, &["not mounted"]);
+    scratch.dendro(["device", "remove", &one, &four]).fails(1, &["none of the volume's devices"]);
+    scratch.dendro(["migrate", &one, &four]).fails(1, &["dendro device replace"]);
+    scratch.dendro(["resize", &one, "20M"]).fails(1, &["keeps its length"]);
+    scratch.dendro(["rebuild", &one]).fails(8, &["--to DIRECTORY"]);
+    scratch.dendro(["device", "remove", &one, &two]).succeeds();
+    scratch.dendro(["device", "remove", &one, &one]).fails(1, &["the only device"]);
+    assert_eq!(states(&scratch, &one), ["in_sync"]);
+    scratch.dendro(["device", "add", "--force", &one, &three]).succeeds();
+    assert_eq!(states(&scratch, &three), ["in_sync"; 2]);
+    scratch.dendro(["check", &three]).succeeds();
+}

@@ -1,0 +1,128 @@
+//! What a volume lies on: one device, or several that hold the same.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dendro_base::{Clock, SystemClock};
+use dendro_control::devices::{DeviceInfo, DeviceState};
+use dendro_device::{FileDevice, OpenOptions as DeviceOptions};
+use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::roster::MemberState;
+pub use dendro_set::Members;
+use dendro_set::{DeviceSet, Error, MemberInfo};
+
+use crate::failure::Failure;
+use crate::text;
+
+/// The smallest volume: the fewest segments of the smallest size.
+const MIN_BYTES: u64 = (MIN_SEGMENT_COUNT as u64) << MIN_SEGMENT_SIZE_LOG2;
+
+/// The devices of a volume, as one.
+pub type Devices = DeviceSet<FileDevice>;
+
+/// Opens the devices of the volume on `source`, by the name `path`, which may be that of a loop
+/// device on it.
+///
+/// # Errors
+/// As [`dendro_set::open`].
+pub fn open_devices(
+    source: &Path,
+    path: &Path,
+    options: &DeviceOptions,
+    members: Members<'_>,
+) -> Result<Devices, Error> {
+    let device = options.open(path).map_err(|error| of_device(path, error))?;
+    let source = std::path::absolute(source).unwrap_or_else(|_| source.to_path_buf());
+    dendro_set::open(device, &source, members, options, clock())
+}
+
+/// Opens them for reading, whichever of them are there.
+///
+/// # Errors
+/// Why that is not possible, for the user.
+pub fn open_devices_to_read(source: &Path, options: &DeviceOptions) -> Result<Devices, Failure> {
+    let members = Members { named: &[], is_degraded: true };
+    let options = options.clone().read_only(true);
+    open_devices(source, source, &options, members).map_err(|error| explain_devices(error, true))
+}
+
+fn of_device(path: &Path, source: dendro_device::Error) -> Error {
+    Error::Device { path: path.display().to_string(), source }
+}
+
+/// Explains why devices cannot be opened, for a user who wants to open a volume.
+pub fn explain_devices(error: Error, read_only: bool) -> Failure {
+    match error {
+        Error::Device { source, .. } => explain_device(&source, read_only),
+        error => Failure::new(error),
+    }
+}
+
+/// Whether another process has one of the devices.
+pub(crate) fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::Device { source: dendro_device::Error::InUse { .. }, .. })
+}
+
+/// The device by which the volume is named: `source`, as long as it is one of the devices, or else
+/// the first one that has everything.
+pub fn name_of(devices: &Devices, source: &Path) -> PathBuf {
+    let members = devices.members();
+    let is_left = members.iter().any(|member| member.is_present && member.path == source);
+    if is_left || !devices.is_listed() {
+        return source.to_path_buf();
+    }
+    let first = members.iter().find(|member| member.state == MemberState::InSync);
+    first.map_or_else(|| source.to_path_buf(), |member| member.path.clone())
+}
+
+/// The devices, as they are told of.
+pub(crate) fn device_infos(devices: &Devices) -> Vec<DeviceInfo> {
+    let is_listed = devices.is_listed();
+    devices.members().iter().map(|member| device_info(member, is_listed)).collect()
+}
+
+fn device_info(member: &MemberInfo, is_listed: bool) -> DeviceInfo {
+    DeviceInfo {
+        path: member.path.display().to_string(),
+        uuid: if is_listed { member.uuid.to_string() } else { String::new() },
+        state: match member.state {
+            MemberState::InSync => DeviceState::InSync,
+            MemberState::Missing => DeviceState::Missing,
+            MemberState::BroughtUp { .. } => DeviceState::BroughtUp,
+        },
+        is_present: member.is_present,
+        leaves: member.leaves,
+        since_unix_s: member.since.secs(),
+        size_bytes: member.len_bytes,
+        failed_reads: member.failed_reads,
+    }
+}
+
+/// Explains why a device cannot be opened, for a user who wants to open a volume.
+pub fn explain_device(error: &dendro_device::Error, read_only: bool) -> Failure {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+    let is_short =
+        |path: &str| std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.len() < MIN_BYTES);
+    match error {
+        dendro_device::Error::Open { path, source }
+            if source.kind() == InvalidInput && is_short(path) =>
+        {
+            Failure::new(format_args!(
+                "{path}: is no dendrofs volume, which has {} at least",
+                text::size(MIN_BYTES)
+            ))
+        }
+        dendro_device::Error::Open { source, .. }
+            if !read_only && matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) =>
+        {
+            Failure::new(format_args!("{error}; it may be mounted read-only, with -o ro"))
+        }
+        _ => Failure::new(error),
+    }
+}
+
+/// The clock of the system.
+pub fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}

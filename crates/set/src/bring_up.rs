@@ -1,0 +1,226 @@
+//! Bringing members up that lack something, beside those that write.
+
+use std::path::PathBuf;
+
+use dendro_base::Timestamp;
+use dendro_base::sync::atomic::Ordering;
+use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Result};
+use dendro_format::roster::{MemberState, Regions};
+
+use crate::set::{DeviceSet, State};
+
+/// The most bytes that are copied while writers wait.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// After so many bytes the progress is recorded.
+const RECORDED_BYTES: u64 = 64 << 20;
+
+/// What one step has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BringUp {
+    /// The member that is brought up.
+    pub path: PathBuf,
+    /// Bytes that the step has copied.
+    pub copied_bytes: u64,
+    /// Whether the member is in sync now.
+    pub is_done: bool,
+}
+
+/// What is copied next.
+enum Next {
+    Nothing,
+    Piece {
+        at: usize,
+        offset: u64,
+        len_bytes: u64,
+    },
+    /// The member has everything.
+    End {
+        at: usize,
+    },
+}
+
+impl<D: Device> State<D> {
+    /// Begins to bring up members that are there again.
+    pub(crate) fn bring_up_returned(&mut self, now: Timestamp) {
+        for slot in &mut self.slots {
+            if slot.state == MemberState::Missing && slot.device.is_some() {
+                slot.state = MemberState::BroughtUp { copied_to_bytes: 0 };
+                slot.cursor_bytes.store(0, Ordering::Relaxed);
+                slot.since = now;
+            }
+        }
+    }
+
+    fn next(&self) -> Next {
+        let is_behind = |at: &usize| {
+            let slot = &self.slots[*at];
+            slot.device.is_some() && matches!(slot.state, MemberState::BroughtUp { .. })
+        };
+        let Some(at) = (0..self.slots.len()).find(is_behind) else { return Next::Nothing };
+        let cursor = self.slots[at].cursor_bytes.load(Ordering::Relaxed);
+        let size_log2 = self.region_size_log2;
+        let first = cursor >> size_log2;
+        let end = self.set_len_bytes.div_ceil(1 << size_log2);
+        let Some(region) = (first..end).find(|region| self.stale.has(*region)) else {
+            return Next::End { at };
+        };
+        let offset = cursor.max(region << size_log2);
+        let region_end = ((region + 1) << size_log2).min(self.set_len_bytes);
+        match region_end.saturating_sub(offset).min(PIECE_BYTES) {
+            0 => Next::End { at },
+            len_bytes => Next::Piece { at, offset, len_bytes },
+        }
+    }
+
+    /// The bytes that are still to be copied to members that are there.
+    fn left_bytes(&self) -> u64 {
+        let left = self.slots.iter().filter(|slot| slot.device.is_some()).map(|slot| {
+            let MemberState::BroughtUp { .. } = slot.state else { return 0 };
+            let first = slot.cursor_bytes.load(Ordering::Relaxed) >> self.region_size_log2;
+            let end = self.set_len_bytes.div_ceil(1 << self.region_size_log2);
+            let count = (first..end).filter(|region| self.stale.has(*region)).count() as u64;
+            count << self.region_size_log2
+        });
+        left.sum()
+    }
+}
+
+impl<D: Device> DeviceSet<D> {
+    /// Copies a piece to a member that is brought up; at the end of all pieces, the member is in
+    /// sync. `None`: there is nothing to do. The caller paces it.
+    ///
+    /// # Errors
+    /// When the rosters cannot be written to any member. A member that fails is missing again,
+    /// which is no error.
+    pub fn bring_up_step(&self) -> Result<Option<BringUp>> {
+        if self.is_read_only || !self.is_open.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        // Invariant 6.
+        let copying = self.copying.write();
+        let state = self.state.read();
+        match state.next() {
+            Next::Nothing => Ok(None),
+            Next::Piece { at, offset, len_bytes } => {
+                let path = state.slots[at].path.clone();
+                let uuid = state.slots[at].uuid;
+                let outcome = copy(&state, at, offset, len_bytes);
+                drop((state, copying));
+                if let Err(error) = outcome {
+                    self.lose(vec![(uuid, error)])?;
+                    return Ok(Some(BringUp { path, copied_bytes: 0, is_done: false }));
+                }
+                if (offset + len_bytes) / RECORDED_BYTES != offset / RECORDED_BYTES {
+                    self.record_progress()?;
+                }
+                Ok(Some(BringUp { path, copied_bytes: len_bytes, is_done: false }))
+            }
+            Next::End { at } => {
+                let uuid = state.slots[at].uuid;
+                let path = state.slots[at].path.clone();
+                drop((state, copying));
+                let is_done = self.end_bring_up(&uuid)?;
+                Ok(Some(BringUp { path, copied_bytes: 0, is_done }))
+            }
+        }
+    }
+
+    /// The bytes that are still to be copied to members that are brought up.
+    pub fn left_to_copy_bytes(&self) -> u64 {
+        self.state.read().left_bytes()
+    }
+
+    /// Records durably how far members have been brought up.
+    fn record_progress(&self) -> Result<()> {
+        let now = self.clock.now();
+        let mut state = self.state.write();
+        let mut failed = Vec::new();
+        for slot in &mut state.slots {
+            let (MemberState::BroughtUp { .. }, Some(device)) = (slot.state, &slot.device) else {
+                continue;
+            };
+            // What is recorded as copied is durable.
+            match device.flush() {
+                Ok(()) => {
+                    let copied_to_bytes = slot.cursor_bytes.load(Ordering::Relaxed);
+                    slot.state = MemberState::BroughtUp { copied_to_bytes };
+                }
+                Err(error) => failed.push((slot.uuid, error)),
+            }
+        }
+        for (uuid, error) in failed {
+            state.set_missing(&uuid, &error.to_string(), now);
+        }
+        state.write_rosters(now)
+    }
+
+    /// The member has everything. Returns whether it is in sync.
+    fn end_bring_up(&self, uuid: &dendro_base::Uuid) -> Result<bool> {
+        let now = self.clock.now();
+        let mut state = self.state.write();
+        let Some(at) = state.position(uuid) else { return Ok(false) };
+        let Some(device) = state.slots[at].written().cloned() else { return Ok(false) };
+        if let Err(error) = device.flush() {
+            state.set_missing(uuid, &error.to_string(), now);
+            for region in &*self.unflushed.lock() {
+                state.stale.insert(*region);
+            }
+            state.write_rosters(now)?;
+            return Ok(false);
+        }
+        let slot = &mut state.slots[at];
+        (slot.state, slot.since) = (MemberState::InSync, now);
+        let note = format!("{}: is in sync", slot.name());
+        state.notes.push(note);
+        if state.slots.iter().all(|slot| slot.state == MemberState::InSync) {
+            state.stale = Regions::default();
+        }
+        state.write_rosters(now)?;
+        let is_in_sync = state.slots[at].state == MemberState::InSync;
+        let is_behind = |state: MemberState| matches!(state, MemberState::BroughtUp { .. });
+        if is_in_sync && !state.slots.iter().any(|slot| is_behind(slot.state)) {
+            let leaving: Vec<_> =
+                state.slots.iter().filter(|slot| slot.leaves).map(|slot| slot.uuid).collect();
+            for uuid in leaving {
+                state.give_up(&uuid, now)?;
+            }
+        }
+        Ok(is_in_sync)
+    }
+}
+
+/// Copies a range to member `at`. What no member can read stays as it is: nobody else can read it
+/// either.
+fn copy<D: Device>(state: &State<D>, at: usize, offset: u64, len_bytes: u64) -> Result<()> {
+    let Some(to) = state.slots[at].written() else { return Ok(()) };
+    let read = |offset, buf: &mut [u8]| {
+        state.in_sync().any(|from| {
+            state.slots[from].in_sync().is_some_and(|device| device.read_at(offset, buf).is_ok())
+        })
+    };
+    let mut buf = AlignedBuf::zeroed(len_bytes as usize);
+    if read(offset, &mut buf) {
+        write_unless_zero(&**to, offset, &buf)?;
+    } else {
+        for (block, offset) in buf.chunks_mut(BLOCK_SIZE).zip((offset..).step_by(BLOCK_SIZE)) {
+            if read(offset, block) {
+                to.write_at(offset, block)?;
+            }
+        }
+    }
+    state.slots[at].cursor_bytes.store(offset + len_bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Writes a piece. One of zeros is not written where there are zeros, so that images stay sparse.
+fn write_unless_zero(to: &impl Device, offset: u64, piece: &[u8]) -> Result<()> {
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    if is_zero(piece) {
+        let mut theirs = AlignedBuf::zeroed(piece.len());
+        if to.read_at(offset, &mut theirs).is_ok() && is_zero(&theirs) {
+            return Ok(());
+        }
+    }
+    to.write_at(offset, piece)
+}

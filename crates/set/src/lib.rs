@@ -1,0 +1,32 @@
+//! Several devices that hold one volume, as one device.
+//!
+//! A [`DeviceSet`] is a [`dendro_device::Device`] of *members* that hold the same bytes at the same
+//! places, so that each of them alone is the whole volume. What lies above sees one device. Each
+//! member has a *roster* at its end ([`dendro_format::roster`]): which members there are, and what
+//! each has. A set that has one member and no roster is that device, unchanged.
+//!
+//! A member is *in sync* if it has everything, *missing* if it lacks what was written since it was
+//! lost, or *brought up*: it gets all that is written, and meanwhile what it lacks.
+//!
+//! [`set`] has the invariants on which this stands.
+
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod bring_up;
+mod error;
+mod files;
+mod member;
+mod membership;
+mod opening;
+mod set;
+mod sources;
+#[cfg(test)]
+mod tests;
+
+pub use assemble::Found;
+pub use bring_up::BringUp;
+pub use error::{Error, Result};
+pub use files::{Members, forget, open, roster_on};
+pub use member::MemberInfo;
+pub use set::DeviceSet;

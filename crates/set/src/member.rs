@@ -1,0 +1,185 @@
+//! A member, and the rosters on it.
+
+use std::path::PathBuf;
+
+use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::{Timestamp, Uuid};
+use dendro_device::{AlignedBuf, Device, Result};
+use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::roster::{
+    Member, MemberState, ROSTER_SLOT_COUNT, ROSTER_SLOT_LEN_BYTES, Roster, roster_area,
+};
+use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
+use dendro_format::{Superblock, layout};
+
+/// Slots of the first superblock log that are looked at, should the first one be damaged.
+const FIRST_SLOTS: u64 = 8;
+
+/// A member of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Where it is, or was found last; empty if that is not known.
+    pub path: PathBuf,
+    /// What it has.
+    pub state: MemberState,
+    /// Whether the device is there.
+    pub is_present: bool,
+    /// Whether it leaves the set when all members that are brought up are in sync.
+    pub leaves: bool,
+    /// When its state became what it is.
+    pub since: Timestamp,
+    /// The length of the device; 0 if it is not there.
+    pub len_bytes: u64,
+    /// Reads that failed or returned wrong bytes, and were answered by another member.
+    pub failed_reads: u64,
+}
+
+/// A member of an open set.
+pub(crate) struct Slot<D> {
+    pub(crate) uuid: Uuid,
+    pub(crate) device: Option<Arc<D>>,
+    pub(crate) state: MemberState,
+    pub(crate) leaves: bool,
+    pub(crate) written_generation: u64,
+    pub(crate) since: Timestamp,
+    pub(crate) path: PathBuf,
+    /// Which of its slots has the newest roster.
+    pub(crate) roster_slot: usize,
+    /// How far it has been brought up; what was copied need not be durable.
+    pub(crate) cursor_bytes: AtomicU64,
+    pub(crate) failed_reads: AtomicU64,
+}
+
+impl<D: Device> Slot<D> {
+    pub(crate) fn new(uuid: Uuid, path: PathBuf, device: D, state: MemberState) -> Self {
+        Self {
+            uuid,
+            device: Some(Arc::new(device)),
+            state,
+            leaves: false,
+            written_generation: 0,
+            since: Timestamp::default(),
+            path,
+            roster_slot: 0,
+            cursor_bytes: AtomicU64::new(0),
+            failed_reads: AtomicU64::new(0),
+        }
+    }
+
+    /// The device, if it has everything.
+    pub(crate) fn in_sync(&self) -> Option<&Arc<D>> {
+        self.device.as_ref().filter(|_| self.state == MemberState::InSync)
+    }
+
+    /// The device, if it gets what is written.
+    pub(crate) fn written(&self) -> Option<&Arc<D>> {
+        self.device.as_ref().filter(|_| self.state != MemberState::Missing)
+    }
+
+    /// Its name in messages.
+    pub(crate) fn name(&self) -> String {
+        name(&self.path, &self.uuid)
+    }
+
+    /// Its entry in a roster of this generation.
+    pub(crate) fn entry(&self, generation: u64) -> Member {
+        let is_written = self.written().is_some();
+        Member {
+            uuid: self.uuid,
+            state: self.state,
+            leaves: self.leaves,
+            written_generation: if is_written { generation } else { self.written_generation },
+            since: self.since,
+            path: self.path.clone(),
+        }
+    }
+
+    pub(crate) fn info(&self) -> MemberInfo {
+        let state = match self.state {
+            MemberState::BroughtUp { .. } => MemberState::BroughtUp {
+                copied_to_bytes: self.cursor_bytes.load(Ordering::Relaxed),
+            },
+            state => state,
+        };
+        MemberInfo {
+            uuid: self.uuid,
+            path: self.path.clone(),
+            state,
+            is_present: self.device.is_some(),
+            leaves: self.leaves,
+            since: self.since,
+            len_bytes: self.device.as_ref().map_or(0, |device| device.len_bytes()),
+            failed_reads: self.failed_reads.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The name of a member in messages.
+pub(crate) fn name(path: &std::path::Path, uuid: &Uuid) -> String {
+    match path.as_os_str().is_empty() {
+        true => format!("device {uuid}"),
+        false => path.display().to_string(),
+    }
+}
+
+/// The newest roster on a device, and its slot.
+pub(crate) fn read_roster(device: &impl Device) -> Option<(Roster, usize)> {
+    let area = roster_area(device.len_bytes())?;
+    let mut bytes = AlignedBuf::zeroed(ROSTER_SLOT_LEN_BYTES);
+    let found = (0..ROSTER_SLOT_COUNT).filter_map(|slot| {
+        let offset = area.start + (slot * ROSTER_SLOT_LEN_BYTES) as u64;
+        device.read_at(offset, &mut bytes).ok()?;
+        Some((Roster::decode(&bytes).ok()?, slot))
+    });
+    found.max_by_key(|(roster, _)| roster.generation)
+}
+
+/// Writes a roster into a slot of a device, durably.
+pub(crate) fn write_roster(device: &impl Device, roster: &Roster, slot: usize) -> Result<()> {
+    let bytes = roster.encode();
+    write_slot(device, slot, &bytes)?;
+    device.flush()
+}
+
+/// Erases the rosters of a device.
+pub(crate) fn erase_rosters(device: &impl Device) -> Result<()> {
+    for slot in 0..ROSTER_SLOT_COUNT {
+        write_slot(device, slot, &[])?;
+    }
+    device.flush()
+}
+
+fn write_slot(device: &impl Device, slot: usize, bytes: &[u8]) -> Result<()> {
+    let device_len_bytes = device.len_bytes();
+    let area = roster_area(device_len_bytes).ok_or(dendro_device::Error::OutOfRange {
+        offset: 0,
+        len_bytes: ROSTER_SLOT_LEN_BYTES as u64,
+        device_len_bytes,
+    })?;
+    let mut buf = AlignedBuf::zeroed(ROSTER_SLOT_LEN_BYTES);
+    buf[..bytes.len()].copy_from_slice(bytes);
+    device.write_at(area.start + (slot * ROSTER_SLOT_LEN_BYTES) as u64, &buf)
+}
+
+/// The volume that lies on a device, by one of the first superblocks in its logs.
+pub(crate) fn volume_on(device: &impl Device) -> Option<Uuid> {
+    let second_log = (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1 << log2);
+    let mut slot = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
+    let slots = (0..FIRST_SLOTS).map(|slot| slot * SUPERBLOCK_LEN_BYTES as u64);
+    let mut offsets = slots.chain(second_log);
+    offsets.find_map(|offset| {
+        device.read_at(offset, &mut slot).ok()?;
+        let found = Superblock::decode(&slot).ok()?;
+        (found.layout.superblock_offset(found.seq) == offset).then_some(found.uuid)
+    })
+}
+
+/// How long the part of a device is that can hold a volume, if it is a member of a set. `None`: it
+/// is too short for any.
+pub(crate) fn usable_len(device_len_bytes: u64) -> Option<u64> {
+    let start = roster_area(device_len_bytes)?.start;
+    (layout::backup_area(start).is_some()).then_some(start)
+}

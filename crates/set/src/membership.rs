@@ -1,0 +1,227 @@
+//! Adding and removing members of a set that is in use.
+
+use std::path::PathBuf;
+
+use dendro_base::sync::atomic::Ordering;
+use dendro_base::{Timestamp, Uuid};
+use dendro_device::{Device, Result as DeviceResult};
+use dendro_format::Roster;
+use dendro_format::roster::{
+    MAX_MEMBERS, MemberState, ROSTER_AREA_LEN_BYTES, Regions, region_size_log2,
+};
+
+use crate::error::{Error, Result};
+use crate::member::{self, Slot, usable_len};
+use crate::set::{DeviceSet, State};
+
+/// Whether a missing member with this roster was written to without the others (invariant 5): they
+/// know of rosters on it up to `written_generation`. It may have one more, whose write they took
+/// for failed or did not come to, and they may not have been able to read the newest of their own.
+/// One that was brought up itself is never used alone.
+pub(crate) fn was_apart(its: &Roster, written_generation: u64) -> bool {
+    its.own().is_some_and(|own| own.state == MemberState::InSync)
+        && its.generation >= written_generation + 3
+}
+
+impl<D: Device> State<D> {
+    /// Gives a member up for good. Its own roster says so first: whoever finds that one alone
+    /// knows that it is old.
+    pub(crate) fn give_up(&mut self, uuid: &Uuid, now: Timestamp) -> DeviceResult<()> {
+        let Some(at) = self.position(uuid) else { return Ok(()) };
+        let device = self.slots[at].device.clone();
+        self.set_missing(uuid, "it was removed", now);
+        self.generation += 1;
+        if let Some(device) = &device {
+            let roster = self.roster_for(&self.slots[at]);
+            // A device that cannot be written to any more need not know.
+            let _ = member::write_roster(&**device, &roster, 1 - self.slots[at].roster_slot);
+        }
+        self.slots.remove(at);
+        if self.slots.iter().all(|slot| slot.state == MemberState::InSync) {
+            self.stale = Regions::default();
+        }
+        self.write_rosters(now)?;
+        if let Some(device) = device {
+            let _ = member::erase_rosters(&*device);
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device> DeviceSet<D> {
+    /// Makes a single device the first member of a set. What lies above must have stated durably
+    /// that the volume lies on a set, and use no byte behind `used_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] when there is no room for rosters; [`Error::ReadOnly`]; [`Error::Device`].
+    pub fn list(&self, set: Uuid, member: Uuid, path: PathBuf, used_bytes: u64) -> Result<()> {
+        let mut state = self.changeable()?;
+        if state.is_listed {
+            return Ok(());
+        }
+        let name = path.display().to_string();
+        let len_bytes = state.slots[0].device.as_ref().map_or(0, |device| device.len_bytes());
+        let usable = usable_len(len_bytes).filter(|usable| *usable >= used_bytes);
+        let before_bytes = state.set_len_bytes;
+        state.set_len_bytes = usable.ok_or(Error::NoRoom { path: name.clone() })?;
+        state.region_size_log2 = region_size_log2(state.set_len_bytes);
+        (state.slots[0].uuid, state.slots[0].path, state.set) = (member, path, set);
+        self.unflushed.lock().clear();
+        state.is_listed = true;
+        if let Err(source) = state.write_rosters(self.clock.now()) {
+            (state.is_listed, state.set_len_bytes) = (false, before_bytes);
+            return Err(Error::Device { path: name, source });
+        }
+        self.len_bytes.store(state.set_len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether a single device has room for rosters behind the bytes that the volume uses.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`]; [`Error::ReadOnly`].
+    pub fn check_room(&self, used_bytes: u64) -> Result<()> {
+        let state = self.changeable()?;
+        let slot = &state.slots[0];
+        let len_bytes = slot.device.as_ref().map_or(0, |device| device.len_bytes());
+        match usable_len(len_bytes).filter(|usable| state.is_listed || *usable >= used_bytes) {
+            Some(_) => Ok(()),
+            None => Err(Error::NoRoom { path: slot.name() }),
+        }
+    }
+
+    /// The bytes that a device needs to become a member of a set of which `used_bytes` are used.
+    pub fn needed_bytes(&self) -> u64 {
+        let state = self.state.read();
+        let rosters = if state.is_listed { ROSTER_AREA_LEN_BYTES } else { 0 };
+        state.set_len_bytes + rosters
+    }
+
+    /// Adds a device, which is then brought up. One that was a member and is missing gets what it
+    /// lacks; of any other, what lies on it is lost. Returns the member's UUID: `uuid` for a new
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::TooShort`], [`Error::Full`], [`Error::AlreadyMember`], [`Error::Split`],
+    /// [`Error::NoSet`], [`Error::ReadOnly`] or [`Error::Device`].
+    pub fn add(&self, device: D, path: PathBuf, uuid: Uuid) -> Result<Uuid> {
+        let now = self.clock.now();
+        let name = path.display().to_string();
+        let mut state = self.changeable()?;
+        if !state.is_listed {
+            return Err(Error::NoSet);
+        }
+        let needed_bytes = state.set_len_bytes + ROSTER_AREA_LEN_BYTES;
+        let len_bytes = device.len_bytes();
+        if usable_len(len_bytes).is_none_or(|usable| usable < state.set_len_bytes) {
+            return Err(Error::TooShort { path: name, len_bytes, needed_bytes });
+        }
+        let found = member::read_roster(&device).filter(|(roster, _)| {
+            roster.set == state.set && member::volume_on(&device) == Some(state.set)
+        });
+        let known = found.as_ref().and_then(|(roster, _)| state.position(&roster.member));
+        let member = match (known, found) {
+            (Some(at), Some((roster, roster_slot))) => {
+                if state.slots[at].state != MemberState::Missing {
+                    return Err(Error::AlreadyMember { path: name });
+                }
+                if was_apart(&roster, state.slots[at].written_generation) {
+                    let one = state.in_sync().next().map(|at| state.slots[at].name());
+                    let (one, set) = (one.unwrap_or_default(), state.set);
+                    return Err(Error::Split { one, other: name, set });
+                }
+                let lacks_all = roster.generation < state.slots[at].written_generation;
+                let slot = &mut state.slots[at];
+                (slot.device, slot.path) = (Some(device.into()), path);
+                slot.roster_slot = roster_slot;
+                if lacks_all {
+                    state.stale = Regions::all();
+                }
+                roster.member
+            }
+            _ if state.slots.len() >= MAX_MEMBERS => return Err(Error::Full),
+            (_, found) => {
+                let mut slot = Slot::new(uuid, path, device, MemberState::Missing);
+                // An old roster is not left beside the new one.
+                slot.roster_slot = found.map_or(1, |(_, slot)| slot);
+                if let Some(device) = &slot.device {
+                    member::erase_rosters(&**device)
+                        .map_err(|source| Error::Device { path: name.clone(), source })?;
+                }
+                state.slots.push(slot);
+                state.stale = Regions::all();
+                uuid
+            }
+        };
+        state.bring_up_returned(now);
+        state.write_rosters(now).map_err(|source| Error::Device { path: name, source })?;
+        Ok(member)
+    }
+
+    /// Removes a member for good. Its rosters are erased, so that nobody takes it for the volume.
+    ///
+    /// # Errors
+    /// [`Error::LastCopy`] when no other one has everything; [`Error::NoSet`];
+    /// [`Error::ReadOnly`]; [`Error::Device`].
+    pub fn remove(&self, uuid: &Uuid) -> Result<()> {
+        let mut state = self.removable(uuid)?;
+        state.give_up(uuid, self.clock.now()).map_err(of_all)
+    }
+
+    /// Stops using a member, and closes its device. It stays a member, and lacks from now on what
+    /// is written.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
+    pub fn take_offline(&self, uuid: &Uuid) -> Result<()> {
+        let now = self.clock.now();
+        let mut state = self.removable(uuid)?;
+        state.set_missing(uuid, "it was taken offline", now);
+        for region in &*self.unflushed.lock() {
+            state.stale.insert(*region);
+        }
+        if let Some(at) = state.position(uuid) {
+            state.slots[at].device = None;
+        }
+        state.write_rosters(now).map_err(of_all)
+    }
+
+    /// Has a member leave the set when all members that are brought up are in sync; at once if it
+    /// is missing.
+    ///
+    /// # Errors
+    /// As [`Self::remove`], except that no other member needs to have everything.
+    pub fn replace(&self, uuid: &Uuid) -> Result<()> {
+        let now = self.clock.now();
+        let mut state = self.changeable()?;
+        let at = state.position(uuid).ok_or(Error::NoSet)?;
+        if state.slots[at].state == MemberState::Missing {
+            return state.give_up(uuid, now).map_err(of_all);
+        }
+        state.slots[at].leaves = true;
+        state.write_rosters(now).map_err(of_all)
+    }
+
+    /// The state, if it can be changed.
+    fn changeable(&self) -> Result<dendro_base::sync::RwLockWriteGuard<'_, State<D>>> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.open_for_writing().map_err(of_all)?;
+        Ok(self.state.write())
+    }
+
+    /// The same, if another member than this one has everything.
+    fn removable(&self, uuid: &Uuid) -> Result<dendro_base::sync::RwLockWriteGuard<'_, State<D>>> {
+        let state = self.changeable()?;
+        let at = state.position(uuid).filter(|_| state.is_listed).ok_or(Error::NoSet)?;
+        if state.in_sync().all(|other| other == at) {
+            return Err(Error::LastCopy { path: state.slots[at].name() });
+        }
+        Ok(state)
+    }
+}
+
+fn of_all(source: dendro_device::Error) -> Error {
+    Error::Device { path: "the volume's devices".into(), source }
+}

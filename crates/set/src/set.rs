@@ -1,0 +1,646 @@
+//! The set as a device: where reads and writes go, and what happens when a member fails.
+//!
+//! # Invariants
+//! 1. What the set acknowledges is on all members that the newest roster calls in sync. A write or
+//!    flush that fails on one of them is acknowledged only after that member is called missing, in
+//!    durable rosters of the others.
+//! 2. While a member is missing, a region is durably called stale before it is written to. When a
+//!    member becomes missing, so are the regions with writes that no flush has made durable. So a
+//!    missing member differs from the others in stale regions alone.
+//! 3. Members may differ in what was not flushed when the power went. Whoever opens the volume
+//!    accepts such a write only after reading it. So each block that is read before the first write
+//!    is read from one member, always the same; before the first write, these blocks are written
+//!    to all other members that are in sync. What was not read was flushed, or is never used.
+//! 4. Each opening for writing raises the generation by two. Members in sync have rosters that
+//!    differ by one at most: a generation is on all of them before the next is on any. So a copy of
+//!    a member that is older than the last opening is known for what it is.
+//! 5. A set that is opened without a member calls that one missing before the first write, and
+//!    raises the generation by five. So a missing member that was written to without the others
+//!    has a roster that is newer, by three at least, than the newest that they know to be on it,
+//!    also if one slot of either could not be read. It is never joined to them again.
+//! 6. Nobody writes to a range while it is copied to a member that is brought up.
+//!
+//! Locks are taken in this order: `copying`, `state`, `opening` or `unflushed`.
+
+use std::collections::BTreeSet;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use dendro_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dendro_base::sync::{Arc, Mutex, RwLock};
+use dendro_base::{Clock, Timestamp, Uuid};
+use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error, HostRoom, Result};
+use dendro_format::Roster;
+use dendro_format::roster::{MemberState, Regions, region_size_log2};
+
+use crate::member::{self, MemberInfo, Slot, usable_len};
+use crate::sources::Sources;
+
+/// Reads of neighbouring ranges of this length go to different members.
+const STRIPE_LOG2: u32 = 20;
+
+/// One device, or several that hold the same.
+pub struct DeviceSet<D> {
+    pub(crate) len_bytes: AtomicU64,
+    pub(crate) is_read_only: bool,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Taken for reading by those that write, and for writing by those that copy.
+    pub(crate) copying: RwLock<()>,
+    pub(crate) state: RwLock<State<D>>,
+    /// Regions with writes that no flush has made durable.
+    pub(crate) unflushed: Mutex<BTreeSet<u64>>,
+    /// Which member the blocks came from that were read before the first write.
+    pub(crate) opening: Mutex<Sources>,
+    /// Whether something may be written.
+    pub(crate) is_open: AtomicBool,
+}
+
+/// What the rosters state.
+pub(crate) struct State<D> {
+    pub(crate) set: Uuid,
+    pub(crate) generation: u64,
+    pub(crate) set_len_bytes: u64,
+    pub(crate) region_size_log2: u8,
+    pub(crate) slots: Vec<Slot<D>>,
+    pub(crate) stale: Regions,
+    /// Whether the members have rosters. One device alone need not.
+    pub(crate) is_listed: bool,
+    /// What users should be told.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A member that failed, and how.
+pub(crate) type Failed = (Uuid, Error);
+
+impl<D: Device> State<D> {
+    /// The numbers of the members that have everything.
+    pub(crate) fn in_sync(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().enumerate().filter(|(_, slot)| slot.in_sync().is_some()).map(|(at, _)| at)
+    }
+
+    pub(crate) fn position(&self, uuid: &Uuid) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.uuid == *uuid)
+    }
+
+    /// The regions that a range touches.
+    pub(crate) fn regions(&self, offset: u64, len_bytes: u64) -> RangeInclusive<u64> {
+        let last = offset + len_bytes.max(1) - 1;
+        offset >> self.region_size_log2..=last >> self.region_size_log2
+    }
+
+    /// Whether a range may be written to (invariant 2).
+    fn is_marked(&self, offset: u64, len_bytes: u64) -> bool {
+        let lacks_any = self.slots.iter().any(|slot| slot.state == MemberState::Missing);
+        !lacks_any || self.regions(offset, len_bytes).all(|region| self.stale.has(region))
+    }
+
+    pub(crate) fn roster_for(&self, slot: &Slot<D>) -> Roster {
+        Roster {
+            set: self.set,
+            member: slot.uuid,
+            generation: self.generation,
+            set_len_bytes: self.set_len_bytes,
+            region_size_log2: self.region_size_log2,
+            members: self.slots.iter().map(|slot| slot.entry(self.generation)).collect(),
+            stale: self.stale.clone(),
+        }
+    }
+
+    /// Writes the next generation of the roster to all members that are not missing. Those that
+    /// fail are missing in the generation behind that.
+    pub(crate) fn write_rosters(&mut self, now: Timestamp) -> Result<()> {
+        while self.is_listed {
+            self.generation += 1;
+            if self.write_generation(now)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes this generation of the roster to all members that are not missing and have an older
+    /// one. Returns whether none failed; those that did are called missing.
+    pub(crate) fn write_generation(&mut self, now: Timestamp) -> Result<bool> {
+        let mut failed = Vec::new();
+        // Those that are brought up come first: what a roster in sync calls brought up has one as
+        // new.
+        let mut order: Vec<usize> = (0..self.slots.len()).collect();
+        order.sort_by_key(|at| self.slots[*at].state == MemberState::InSync);
+        for at in order {
+            let Some(device) = self.slots[at].written().cloned() else { continue };
+            if self.slots[at].written_generation >= self.generation {
+                continue;
+            }
+            let roster = self.roster_for(&self.slots[at]);
+            let slot = &mut self.slots[at];
+            let other = 1 - slot.roster_slot;
+            match member::write_roster(&*device, &roster, other) {
+                Ok(()) => {
+                    (slot.roster_slot, slot.written_generation) = (other, self.generation);
+                }
+                Err(error) => failed.push((slot.uuid, error)),
+            }
+        }
+        let is_written = |at: usize| self.slots[at].written_generation == self.generation;
+        if !failed.is_empty() && !self.in_sync().any(is_written) {
+            return Err(failed.swap_remove(0).1);
+        }
+        let is_whole = failed.is_empty();
+        for (uuid, error) in failed {
+            self.set_missing(&uuid, &error.to_string(), now);
+        }
+        Ok(is_whole)
+    }
+
+    /// Calls a member missing, in memory.
+    pub(crate) fn set_missing(&mut self, uuid: &Uuid, why: &str, now: Timestamp) {
+        let Some(at) = self.position(uuid) else { return };
+        let slot = &mut self.slots[at];
+        if slot.state != MemberState::Missing {
+            (slot.state, slot.since) = (MemberState::Missing, now);
+            slot.cursor_bytes.store(0, Ordering::Relaxed);
+            // It can be opened again, to be added again.
+            slot.device = None;
+            let note = format!("{}: is used no more: {why}", slot.name());
+            self.notes.push(note);
+        }
+    }
+}
+
+impl<D: Device> DeviceSet<D> {
+    pub(crate) fn of(state: State<D>, clock: Arc<dyn Clock>, is_open: bool) -> Self {
+        let is_read_only =
+            state.slots.iter().filter_map(|slot| slot.device.as_ref()).any(|it| it.is_read_only());
+        Self {
+            len_bytes: AtomicU64::new(state.set_len_bytes),
+            is_read_only,
+            clock,
+            copying: RwLock::default(),
+            state: RwLock::new(state),
+            unflushed: Mutex::default(),
+            opening: Mutex::default(),
+            is_open: AtomicBool::new(is_open),
+        }
+    }
+
+    /// One device, which has no roster and gets none. `path` names it in messages.
+    pub fn single(device: D, path: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        let set_len_bytes = device.len_bytes();
+        let state = State {
+            set: Uuid::default(),
+            generation: 0,
+            set_len_bytes,
+            region_size_log2: region_size_log2(set_len_bytes),
+            slots: vec![Slot::new(Uuid::default(), path, device, MemberState::InSync)],
+            stale: Regions::default(),
+            is_listed: false,
+            notes: Vec::new(),
+        };
+        Self::of(state, clock, true)
+    }
+
+    /// A new set, for a volume that is to be made on it. What lies on the devices counts for
+    /// nothing; each has a UUID and a path.
+    ///
+    /// # Errors
+    /// [`crate::Error::TooShort`], [`crate::Error::Full`], or [`crate::Error::Device`] when the
+    /// rosters cannot be written to all of them.
+    pub fn create(
+        set: Uuid,
+        devices: Vec<(Uuid, PathBuf, D)>,
+        clock: Arc<dyn Clock>,
+    ) -> crate::Result<Self> {
+        if devices.len() > dendro_format::roster::MAX_MEMBERS {
+            return Err(crate::Error::Full);
+        }
+        let mut set_len_bytes = u64::MAX;
+        for (_, path, device) in &devices {
+            let too_short = crate::Error::TooShort {
+                path: path.display().to_string(),
+                len_bytes: device.len_bytes(),
+                needed_bytes: dendro_format::roster::ROSTER_AREA_LEN_BYTES + (2 << 20),
+            };
+            set_len_bytes = set_len_bytes.min(usable_len(device.len_bytes()).ok_or(too_short)?);
+        }
+        let slots = devices
+            .into_iter()
+            .map(|(uuid, path, device)| Slot::new(uuid, path, device, MemberState::InSync));
+        let mut state = State {
+            set,
+            generation: 0,
+            set_len_bytes,
+            region_size_log2: region_size_log2(set_len_bytes),
+            slots: slots.collect(),
+            stale: Regions::default(),
+            is_listed: true,
+            notes: Vec::new(),
+        };
+        let written = state.write_rosters(clock.now());
+        let lost = state.slots.iter().find(|slot| slot.state == MemberState::Missing);
+        let path = lost.or(state.slots.first()).map_or_else(String::new, Slot::name);
+        written.map_err(|source| crate::Error::Device { path: path.clone(), source })?;
+        if lost.is_some() {
+            let source = std::io::Error::other("cannot be written");
+            return Err(crate::Error::Device {
+                path: path.clone(),
+                source: Error::Open { path, source },
+            });
+        }
+        Ok(Self::of(state, clock, true))
+    }
+
+    /// The members; a single device is the only one.
+    pub fn members(&self) -> Vec<MemberInfo> {
+        self.state.read().slots.iter().map(Slot::info).collect()
+    }
+
+    /// Whether it is a set, with rosters.
+    pub fn is_listed(&self) -> bool {
+        self.state.read().is_listed
+    }
+
+    /// What users should be told since this was called last: members that were lost, or returned.
+    pub fn take_notes(&self) -> Vec<String> {
+        // The lock is taken for writing only if there is something.
+        if self.state.read().notes.is_empty() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.state.write().notes)
+    }
+
+    /// The first member's device.
+    pub(crate) fn first(&self) -> Option<Arc<D>> {
+        self.state.read().slots.iter().find_map(|slot| slot.device.clone())
+    }
+
+    /// Calls these members missing, durably, before what failed is acknowledged (invariant 1).
+    pub(crate) fn lose(&self, failed: Vec<Failed>) -> Result<()> {
+        let now = self.clock.now();
+        let mut state = self.state.write();
+        for (uuid, error) in failed {
+            let has_other = state.in_sync().any(|at| state.slots[at].uuid != uuid);
+            if !has_other {
+                return Err(error);
+            }
+            state.set_missing(&uuid, &error.to_string(), now);
+        }
+        // Invariant 2.
+        for region in &*self.unflushed.lock() {
+            state.stale.insert(*region);
+        }
+        state.write_rosters(now)
+    }
+
+    /// Calls the regions of a range stale, durably (invariant 2).
+    fn mark(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        let mut state = self.state.write();
+        for region in state.regions(offset, len_bytes) {
+            state.stale.insert(region);
+        }
+        state.write_rosters(self.clock.now())
+    }
+
+    /// Changes a range on all members that are not missing.
+    fn change(&self, offset: u64, len_bytes: u64, change: impl Fn(&D) -> Result<()>) -> Result<()> {
+        self.check(offset, len_bytes)?;
+        self.open_for_writing()?;
+        let failed = loop {
+            let _copying = self.copying.read();
+            let state = self.state.read();
+            if !state.is_marked(offset, len_bytes) {
+                drop(state);
+                self.mark(offset, len_bytes)?;
+                continue;
+            }
+            let outcome = on_all(&state, &change);
+            if state.slots.len() > 1 {
+                // Also if it failed: what the members have there may differ.
+                self.unflushed.lock().extend(state.regions(offset, len_bytes));
+            }
+            break outcome?;
+        };
+        if failed.is_empty() { Ok(()) } else { self.lose(failed) }
+    }
+
+    fn check(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        let device_len_bytes = self.len_bytes();
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
+        match offset.checked_add(len_bytes) {
+            Some(end) if end <= device_len_bytes => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len_bytes, device_len_bytes }),
+        }
+    }
+
+    /// Reads from one member after the other, until one answers.
+    fn read_any(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        mut read: impl FnMut(&D) -> Result<()>,
+    ) -> Result<()> {
+        let mut first_error = None;
+        let mut unreadable = Vec::new();
+        let mut is_read = false;
+        {
+            let state = self.state.read();
+            let count = state.in_sync().count();
+            let turn = (offset >> STRIPE_LOG2) as usize % count.max(1);
+            for at in state.in_sync().skip(turn).chain(state.in_sync().take(turn)) {
+                let slot = &state.slots[at];
+                let Some(device) = slot.in_sync() else { continue };
+                match read(device) {
+                    Ok(()) => {
+                        is_read = true;
+                        break;
+                    }
+                    Err(error) => {
+                        slot.failed_reads.fetch_add(1, Ordering::Relaxed);
+                        unreadable.push(slot.uuid);
+                        first_error.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        if !is_read {
+            return Err(first_error.unwrap_or_else(nothing_in_sync));
+        }
+        self.rewrite(offset, len_bytes, &unreadable);
+        Ok(())
+    }
+
+    /// Writes a range, which others have, to members that could not read it: a disk then takes
+    /// another sector.
+    fn rewrite(&self, offset: u64, len_bytes: u64, unreadable: &[Uuid]) {
+        if unreadable.is_empty() || self.is_read_only || !self.is_open.load(Ordering::Acquire) {
+            return;
+        }
+        let (start, end) = whole_blocks(offset, len_bytes, self.len_bytes());
+        let mut failed = Vec::new();
+        {
+            // Nobody writes to the range between the read and the write.
+            let _copying = self.copying.write();
+            let state = self.state.read();
+            let mut buf = AlignedBuf::zeroed((end - start) as usize);
+            let others = state.in_sync().filter(|&at| !unreadable.contains(&state.slots[at].uuid));
+            let mut others = others.filter_map(|at| state.slots[at].in_sync());
+            if !others.any(|device| device.read_at(start, &mut buf).is_ok()) {
+                return;
+            }
+            let is_bad = |at: &usize| unreadable.contains(&state.slots[*at].uuid);
+            for at in state.in_sync().filter(is_bad) {
+                let slot = &state.slots[at];
+                let Some(device) = slot.in_sync() else { continue };
+                if let Err(error) = write_unreadable(&**device, start, &buf) {
+                    failed.push((slot.uuid, error));
+                }
+            }
+        }
+        if !failed.is_empty() {
+            // What was read is right all the same; the next write reports what is wrong.
+            let _ = self.lose(failed);
+        }
+    }
+
+    /// Looks for a copy of a range that `is_right`; see [`Device::mend`].
+    fn mend_range(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        let is_open = self.is_open.load(Ordering::Acquire);
+        let mut failed = Vec::new();
+        let is_found = {
+            let _copying = self.copying.write();
+            let state = self.state.read();
+            let mut copy = vec![0; buf.len()];
+            let mut good = None;
+            let mut wrong = Vec::new();
+            for at in state.in_sync() {
+                let Some(device) = state.slots[at].in_sync() else { continue };
+                match device.read_at(offset, &mut copy) {
+                    Ok(()) if is_right(&copy) => {
+                        good.get_or_insert(at);
+                        buf.copy_from_slice(&copy);
+                    }
+                    _ => wrong.push(at),
+                }
+            }
+            if let Some(good) = good {
+                for at in wrong {
+                    let slot = &state.slots[at];
+                    slot.failed_reads.fetch_add(1, Ordering::Relaxed);
+                    if self.is_read_only || !is_open {
+                        continue;
+                    }
+                    if let Err(error) = self.patch(&state, (good, at), offset, buf) {
+                        failed.push((slot.uuid, error));
+                    }
+                }
+                if !is_open {
+                    self.opening.lock().set(offset, buf.len() as u64, good);
+                }
+            }
+            good.is_some()
+        };
+        if !failed.is_empty() {
+            let _ = self.lose(failed);
+        }
+        is_found
+    }
+
+    /// Writes right bytes over those of member `at`, whose other bytes in the same blocks stay, or
+    /// come from member `good` if they cannot be read.
+    fn patch(
+        &self,
+        state: &State<D>,
+        (good, at): (usize, usize),
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let (Some(from), Some(to)) = (state.slots[good].in_sync(), state.slots[at].in_sync())
+        else {
+            return Ok(());
+        };
+        let (start, end) = whole_blocks(offset, bytes.len() as u64, self.len_bytes());
+        let mut blocks = AlignedBuf::zeroed((end - start) as usize);
+        to.read_at(start, &mut blocks).or_else(|_| from.read_at(start, &mut blocks))?;
+        let within = (offset - start) as usize;
+        blocks[within..within + bytes.len()].copy_from_slice(bytes);
+        to.write_at(start, &blocks)
+    }
+}
+
+/// Writes those blocks that cannot be read. The others may be better than the given ones.
+fn write_unreadable(device: &impl Device, offset: u64, blocks: &[u8]) -> Result<()> {
+    let mut own = AlignedBuf::zeroed(BLOCK_SIZE);
+    for (block, at) in blocks.chunks(BLOCK_SIZE).zip((offset..).step_by(BLOCK_SIZE)) {
+        if device.read_at(at, &mut own).is_err() {
+            device.write_at(at, block)?;
+        }
+    }
+    Ok(())
+}
+
+/// The whole blocks around a range.
+fn whole_blocks(offset: u64, len_bytes: u64, device_len_bytes: u64) -> (u64, u64) {
+    let block = BLOCK_SIZE as u64;
+    let end = (offset + len_bytes).next_multiple_of(block).min(device_len_bytes);
+    (offset - offset % block, end)
+}
+
+pub(crate) fn nothing_in_sync() -> Error {
+    let source = std::io::Error::other("no device of the volume has everything");
+    Error::Io { operation: "read", offset: 0, len_bytes: 0, source }
+}
+
+/// Does something to all members that are not missing. Returns those that failed, unless all did
+/// that have everything, or the caller can try it again.
+fn on_all<D: Device>(state: &State<D>, change: impl Fn(&D) -> Result<()>) -> Result<Vec<Failed>> {
+    let mut failed: Vec<Failed> = Vec::new();
+    let mut has_everything = false;
+    for slot in &state.slots {
+        let Some(device) = slot.written() else { continue };
+        match change(device) {
+            Ok(()) => has_everything |= slot.state == MemberState::InSync,
+            Err(error @ Error::Io { .. }) if !error.is_no_space() => {
+                failed.push((slot.uuid, error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match has_everything {
+        true => Ok(failed),
+        false => Err(failed.into_iter().next().map_or_else(nothing_in_sync, |(_, error)| error)),
+    }
+}
+
+impl<D: Device> Device for DeviceSet<D> {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes.load(Ordering::Relaxed)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Of the member with the least room. Images may lie on the same file system, so each counts
+    /// with a part of what is free there.
+    fn host_room(&self) -> Option<HostRoom> {
+        let state = self.state.read();
+        let devices = state.slots.iter().filter_map(Slot::written);
+        let rooms: Vec<HostRoom> = devices.filter_map(|device| device.host_room()).collect();
+        Some(HostRoom {
+            free_bytes: rooms.iter().map(|room| room.free_bytes).min()? / rooms.len() as u64,
+            allocated_bytes: rooms.iter().map(|room| room.allocated_bytes).min()?,
+        })
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len_bytes = buf.len() as u64;
+        self.check_read(offset, len_bytes)?;
+        match self.is_open.load(Ordering::Acquire) {
+            true => self.read_any(offset, len_bytes, |device| device.read_at(offset, buf)),
+            false => self.read_opening(offset, buf),
+        }
+    }
+
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.check_read(offset, len_bytes)?;
+        if self.is_open.load(Ordering::Acquire) {
+            return self
+                .read_any(offset, len_bytes, |device| device.read_vectored_at(offset, parts));
+        }
+        let mut at = offset;
+        for part in parts {
+            self.read_opening(at, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.change(offset, bytes.len() as u64, |device| device.write_at(offset, bytes))
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.change(offset, len_bytes, |device| device.write_vectored_at(offset, parts))
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        self.open_for_writing()?;
+        let flushed = std::mem::take(&mut *self.unflushed.lock());
+        let outcome = {
+            let state = self.state.read();
+            let outcome = on_all(&state, D::flush);
+            if !matches!(&outcome, Ok(failed) if failed.is_empty()) {
+                // A member that is lost now lacks them (invariant 2).
+                self.unflushed.lock().extend(flushed);
+            }
+            outcome
+        };
+        let failed = outcome?;
+        if failed.is_empty() { Ok(()) } else { self.lose(failed) }
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.check(offset, len_bytes)?;
+        self.open_for_writing()?;
+        let _copying = self.copying.read();
+        let state = self.state.read();
+        let devices = state.slots.iter().filter_map(Slot::written);
+        // What was discarded may read as anything, so a member that fails is not stale.
+        let mut outcome = Ok(());
+        for device in devices {
+            outcome = outcome.and(device.discard(offset, len_bytes));
+        }
+        outcome
+    }
+
+    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+        self.resize(len_bytes, |device| device.extend(len_bytes, tail, allocates))
+    }
+
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.resize(len_bytes, |device| device.truncate(len_bytes))
+    }
+
+    fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        let has_others = self.state.read().in_sync().count() > 1;
+        has_others
+            && self.check_read(offset, buf.len() as u64).is_ok()
+            && self.mend_range(offset, buf, is_right)
+    }
+}
+
+impl<D: Device> DeviceSet<D> {
+    fn check_read(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        let device_len_bytes = self.len_bytes();
+        match offset.checked_add(len_bytes) {
+            Some(end) if end <= device_len_bytes => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len_bytes, device_len_bytes }),
+        }
+    }
+
+    /// Changes the length of a single device. The rosters of a set lie behind its volume, so that
+    /// keeps its length.
+    fn resize(&self, wanted_bytes: u64, change: impl Fn(&D) -> Result<()>) -> Result<()> {
+        let mut state = self.state.write();
+        let fixed = Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes };
+        let device = state.slots.first().and_then(|slot| slot.device.clone());
+        let device = device.filter(|_| !state.is_listed).ok_or(fixed)?;
+        let outcome = change(&device);
+        state.set_len_bytes = device.len_bytes();
+        self.len_bytes.store(device.len_bytes(), Ordering::Relaxed);
+        outcome
+    }
+}
+
+impl<D> std::fmt::Debug for DeviceSet<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceSet").field("len_bytes", &self.len_bytes).finish_non_exhaustive()
+    }
+}

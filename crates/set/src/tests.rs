@@ -1,0 +1,380 @@
+//! Sets over simulated devices.
+
+use std::path::PathBuf;
+
+use dendro_base::sync::Arc;
+use dendro_base::{ManualClock, Rng, Timestamp, Uuid};
+use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
+use dendro_device::{BLOCK_SIZE, Device};
+use dendro_format::roster::{MemberState, ROSTER_AREA_LEN_BYTES};
+use dendro_format::{Addr, Layout, Superblock};
+
+use crate::member::read_roster;
+use crate::{DeviceSet, Error, Found};
+
+const LEN: u64 = 4 << 20;
+const SET: Uuid = Uuid([7; 16]);
+const REGION: u64 = 64 << 10;
+
+type Sim = Arc<SimDevice>;
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp(1)))
+}
+
+fn block(byte: u8) -> Vec<u8> {
+    vec![byte; BLOCK_SIZE]
+}
+
+fn uuid(number: usize) -> Uuid {
+    Uuid([number as u8 + 1; 16])
+}
+
+fn path(number: usize) -> PathBuf {
+    PathBuf::from(format!("/dev/{number}"))
+}
+
+fn device(seed: u64) -> Sim {
+    Arc::new(SimDevice::new(LEN + ROSTER_AREA_LEN_BYTES, seed))
+}
+
+/// A set whose volume is only its first superblock.
+fn made(devices: &[Sim]) -> DeviceSet<Sim> {
+    let named = devices.iter().enumerate().map(|(at, it)| (uuid(at), path(at), Arc::clone(it)));
+    let set = DeviceSet::create(SET, named.collect(), clock()).unwrap();
+    let superblock = Superblock {
+        uuid: SET,
+        seq: 0,
+        compatible: 0,
+        read_only: 0,
+        incompatible: 0,
+        layout: Layout::new(17, 16).unwrap(),
+        clean: true,
+        compression: 0,
+        checkpoint_addr: Addr(1 << 15),
+        checkpoint_len_bytes: 4096,
+        checkpoint_crc32c: 0,
+        created: Timestamp::default(),
+        written: Timestamp::default(),
+        hash_key: [0; 16],
+        label: String::new(),
+        retired: Vec::new(),
+        checkpoint_mirror: None,
+        max_len_bytes: 0,
+    };
+    set.write_at(0, superblock.encode().as_slot()).unwrap();
+    set.flush().unwrap();
+    set
+}
+
+fn two() -> (Vec<Sim>, DeviceSet<Sim>) {
+    let devices = vec![device(1), device(2)];
+    let set = made(&devices);
+    (devices, set)
+}
+
+fn found(devices: &[Sim]) -> Vec<Found<Sim>> {
+    let look = |(at, it): (usize, &Sim)| Found::look(Arc::clone(it), path(at)).ok();
+    devices.iter().enumerate().filter_map(look).collect()
+}
+
+fn opened(devices: &[Sim], is_degraded: bool) -> Result<DeviceSet<Sim>, Error> {
+    DeviceSet::assemble(found(devices), is_degraded, clock())
+}
+
+fn byte(device: &dyn Device, offset: u64) -> u8 {
+    let mut byte = [0];
+    device.read_at(offset, &mut byte).unwrap();
+    byte[0]
+}
+
+fn states(set: &DeviceSet<Sim>) -> Vec<MemberState> {
+    set.members().iter().map(|member| member.state).collect()
+}
+
+/// Brings all members up; returns the bytes that were copied.
+fn bring_up(set: &DeviceSet<Sim>) -> u64 {
+    let mut copied_bytes = 0;
+    while let Some(step) = set.bring_up_step().unwrap() {
+        copied_bytes += step.copied_bytes;
+    }
+    copied_bytes
+}
+
+fn copies(devices: &[Sim]) -> Vec<Sim> {
+    let mut rng = Rng::new(9);
+    let image = |it: &Sim| Arc::new(it.crash_image(&mut rng, CrashStyle::Everything));
+    devices.iter().map(image).collect()
+}
+
+#[test]
+fn what_is_written_is_on_every_member_and_each_alone_can_be_opened() {
+    let (devices, set) = two();
+    set.write_at(REGION, &block(5)).unwrap();
+    set.flush().unwrap();
+    assert_eq!(set.len_bytes(), LEN);
+    for one in &devices {
+        assert_eq!(byte(&**one, REGION), 5);
+        let alone = copies(std::slice::from_ref(one));
+        assert!(matches!(opened(&alone, false), Err(Error::Incomplete { .. })));
+        assert_eq!(byte(&opened(&alone, true).unwrap(), REGION), 5);
+    }
+}
+
+#[test]
+fn a_member_that_fails_is_called_missing_before_the_write_is_acknowledged() {
+    for call in [Call::Write, Call::Flush] {
+        let (devices, set) = two();
+        set.write_at(REGION, &block(5)).unwrap();
+        devices[1].inject(Fault::fail(call));
+        set.write_at(REGION, &block(6)).unwrap();
+        set.flush().unwrap();
+        assert_eq!(states(&set), [MemberState::InSync, MemberState::Missing]);
+        assert_eq!(set.take_notes().len(), 1);
+        // Whatever is lost of what was not flushed.
+        let mut rng = Rng::new(3);
+        let after: Vec<Sim> = devices
+            .iter()
+            .map(|it| Arc::new(it.crash_image(&mut rng, CrashStyle::Nothing)))
+            .collect();
+        assert_eq!(read_roster(&*after[0]).unwrap().0.members[1].state, MemberState::Missing);
+        let set = opened(&after, false).unwrap();
+        assert_eq!(byte(&set, REGION), 6);
+        // It gets the region that it may lack, and no others.
+        set.flush().unwrap();
+        assert_eq!(bring_up(&set), REGION);
+        assert_eq!(states(&set), [MemberState::InSync; 2]);
+        assert_eq!(byte(&*after[1], REGION), 6);
+    }
+}
+
+#[test]
+fn the_last_member_is_never_called_missing() {
+    let (devices, set) = two();
+    devices.iter().for_each(|it| it.inject(Fault::fail(Call::Write)));
+    assert!(set.write_at(REGION, &block(6)).is_err());
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    set.write_at(REGION, &block(6)).unwrap();
+}
+
+#[test]
+fn a_member_that_was_left_out_gets_what_was_written_meanwhile() {
+    let (devices, set) = two();
+    set.write_at(8 * REGION, &block(1)).unwrap();
+    set.flush().unwrap();
+    drop(set);
+    let left = opened(&devices[..1], true).unwrap();
+    left.write_at(9 * REGION, &block(2)).unwrap();
+    left.write_at(20 * REGION, &block(3)).unwrap();
+    left.flush().unwrap();
+    drop(left);
+    // The stale one alone can be told from the volume.
+    let set = opened(&devices, false).unwrap();
+    assert_eq!(byte(&set, 9 * REGION), 2);
+    set.write_at(30 * REGION, &block(4)).unwrap();
+    assert!(matches!(states(&set)[1], MemberState::BroughtUp { .. }));
+    assert_eq!(byte(&*devices[1], 30 * REGION), 4);
+    assert_eq!(set.left_to_copy_bytes(), 2 * REGION);
+    assert_eq!(bring_up(&set), 2 * REGION);
+    assert_eq!((byte(&*devices[1], 9 * REGION), byte(&*devices[1], 20 * REGION)), (2, 3));
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    // From now on the first can be lost.
+    drop(set);
+    assert_eq!(byte(&opened(&devices[1..], true).unwrap(), 20 * REGION), 3);
+}
+
+#[test]
+fn what_is_in_part_brought_up_is_not_taken_for_the_volume_and_goes_on_where_it_was() {
+    let (devices, set) = two();
+    set.remove(&uuid(1)).unwrap();
+    assert!(matches!(opened(&devices[1..], true), Err(Error::NoSet)), "it has no roster");
+    set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap();
+    let half = LEN / 2;
+    while set.left_to_copy_bytes() > half {
+        set.bring_up_step().unwrap();
+    }
+    assert!(matches!(opened(&devices[1..], true), Err(Error::OnlyStale { .. })));
+    drop(set);
+    let set = opened(&devices, false).unwrap();
+    set.flush().unwrap();
+    assert_eq!(bring_up(&set), LEN, "progress is recorded every 64 MiB");
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+}
+
+#[test]
+fn members_that_were_written_to_apart_are_refused() {
+    let (devices, set) = two();
+    drop(set);
+    for at in [0, 1] {
+        let alone = opened(&devices[at..=at], true).unwrap();
+        alone.write_at(REGION, &block(at as u8)).unwrap();
+        alone.flush().unwrap();
+    }
+    let refused = opened(&devices, true).unwrap_err();
+    assert!(matches!(refused, Error::Split { .. }), "{refused}");
+    let message = refused.to_string();
+    assert!(message.contains("/dev/0") && message.contains("/dev/1"), "{message}");
+    // Also when one comes back to a set in use.
+    let set = opened(&devices[..1], false).unwrap();
+    set.flush().unwrap();
+    let refused = set.add(Arc::clone(&devices[1]), path(1), uuid(9)).unwrap_err();
+    assert!(matches!(refused, Error::Split { .. }), "{refused}");
+}
+
+#[test]
+fn an_older_copy_of_a_member_is_brought_up_from_the_beginning() {
+    let (devices, set) = two();
+    drop(set);
+    let old = copies(&devices);
+    let set = opened(&devices, false).unwrap();
+    set.write_at(REGION, &block(5)).unwrap();
+    set.flush().unwrap();
+    drop(set);
+    let devices = [Arc::clone(&devices[0]), Arc::clone(&old[1])];
+    let set = opened(&devices, false).unwrap();
+    for offset in (0..LEN).step_by(REGION as usize) {
+        byte(&set, offset);
+    }
+    set.flush().unwrap();
+    assert!(matches!(states(&set)[1], MemberState::BroughtUp { .. }));
+    assert_eq!(bring_up(&set), LEN);
+    assert_eq!(byte(&*devices[1], REGION), 5);
+}
+
+#[test]
+fn blocks_that_are_read_before_the_first_write_become_alike() {
+    let (devices, set) = two();
+    set.write_at(REGION, &block(5)).unwrap();
+    set.flush().unwrap();
+    // The power goes before either has all of it.
+    set.write_at(REGION, &block(6)).unwrap();
+    set.write_at(5 * REGION, &block(7)).unwrap();
+    let mut rng = Rng::new(3);
+    let after = [
+        Arc::new(devices[0].crash_image(&mut rng, CrashStyle::Everything)),
+        Arc::new(devices[1].crash_image(&mut rng, CrashStyle::Nothing)),
+    ];
+    let set = opened(&after, false).unwrap();
+    assert_eq!(byte(&set, REGION), 6);
+    assert_eq!(byte(&*after[1], REGION), 5);
+    set.flush().unwrap();
+    assert_eq!(byte(&*after[1], REGION), 6);
+    // The other one is asked first if what the first has is of no use.
+    let after = [
+        Arc::new(devices[0].crash_image(&mut rng, CrashStyle::Everything)),
+        Arc::new(devices[1].crash_image(&mut rng, CrashStyle::Nothing)),
+    ];
+    let set = opened(&after, false).unwrap();
+    assert_eq!(byte(&set, REGION), 6);
+    assert!(set.prefer(1) && !set.prefer(2));
+    assert_eq!(byte(&set, REGION), 5);
+    set.flush().unwrap();
+    assert_eq!(byte(&*after[0], REGION), 5);
+    assert!(!set.prefer(1) && set.prefer(0));
+}
+
+#[test]
+fn a_member_that_was_absent_after_a_crash_gets_what_was_accepted_then() {
+    let (devices, set) = two();
+    set.write_at(REGION, &block(6)).unwrap();
+    let mut rng = Rng::new(3);
+    let after = [
+        Arc::new(devices[0].crash_image(&mut rng, CrashStyle::Everything)),
+        Arc::new(devices[1].crash_image(&mut rng, CrashStyle::Nothing)),
+    ];
+    let alone = opened(&after[..1], true).unwrap();
+    assert_eq!(byte(&alone, REGION), 6);
+    alone.flush().unwrap();
+    drop(alone);
+    let set = opened(&after, false).unwrap();
+    set.flush().unwrap();
+    assert_eq!(bring_up(&set), REGION);
+    assert_eq!(byte(&*after[1], REGION), 6);
+}
+
+#[test]
+fn reads_that_fail_on_one_member_are_answered_by_the_other_and_mended() {
+    let (devices, set) = two();
+    set.write_at(REGION, &block(5)).unwrap();
+    // The first MiB is read from the first member.
+    devices[0].inject(Fault::fail(Call::Read).times(2));
+    let written = devices[0].counts().writes;
+    assert_eq!(byte(&set, REGION + 100), 5);
+    assert_eq!((devices[0].struck_count(), devices[0].counts().writes), (2, written + 1));
+    // Wrong bytes on one.
+    for at in [0, 1] {
+        devices[at].corrupt(REGION..REGION + 512, 3);
+        let mut buf = vec![0; 512];
+        let is_right = |bytes: &[u8]| bytes == [5; 512];
+        assert!(set.mend(REGION, &mut buf, &is_right) && is_right(&buf));
+        assert!(
+            devices.iter().all(|it| it.to_bytes()[REGION as usize..][..BLOCK_SIZE] == block(5))
+        );
+    }
+    assert!(!set.mend(REGION, &mut [0; 512], &|_| false));
+    assert!(set.members().iter().all(|member| member.failed_reads > 0));
+}
+
+#[test]
+fn wrong_use_gets_a_clear_answer() {
+    let (devices, set) = two();
+    let short = Arc::new(SimDevice::new(LEN, 5));
+    let refused = set.add(short, "/dev/short".into(), uuid(5)).unwrap_err();
+    assert!(matches!(refused, Error::TooShort { .. }), "{refused}");
+    let again = set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap_err();
+    assert!(matches!(again, Error::AlreadyMember { .. }), "{again}");
+    set.remove(&uuid(1)).unwrap();
+    let last = set.remove(&uuid(0)).unwrap_err();
+    assert!(matches!(last, Error::LastCopy { .. }), "{last}");
+    assert!(matches!(set.take_offline(&uuid(0)), Err(Error::LastCopy { .. })));
+    // One that is brought up is no copy yet.
+    set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap();
+    assert!(matches!(set.remove(&uuid(0)), Err(Error::LastCopy { .. })));
+
+    let others = [device(7), device(8)];
+    let foreign = made(&others);
+    drop(foreign);
+    let mut roster = read_roster(&*others[0]).unwrap().0;
+    assert_eq!(roster.set, SET);
+    roster.set = Uuid([8; 16]);
+    crate::member::write_roster(&*others[0], &roster, 1).unwrap();
+    assert!(Found::look(Arc::clone(&others[0]), path(0)).is_err(), "the volume is another one");
+}
+
+#[test]
+fn a_single_device_becomes_a_set_and_moves_to_another_device() {
+    let old = Arc::new(SimDevice::new(LEN + ROSTER_AREA_LEN_BYTES, 1));
+    // The volume of a set, of which only one device is left, without its rosters.
+    drop(made(&[Arc::clone(&old)]));
+    crate::member::erase_rosters(&*old).unwrap();
+    let set = DeviceSet::single(Arc::clone(&old), path(0), clock());
+    assert!(matches!(
+        set.list(SET, uuid(0), path(0), LEN + BLOCK_SIZE as u64),
+        Err(Error::NoRoom { .. })
+    ));
+    assert!(matches!(set.add(device(3), path(1), uuid(1)), Err(Error::NoSet)));
+    set.list(SET, uuid(0), path(0), LEN).unwrap();
+    let new = device(2);
+    set.add(Arc::clone(&new), path(1), uuid(1)).unwrap();
+    set.replace(&uuid(0)).unwrap();
+    set.write_at(REGION, &block(9)).unwrap();
+    bring_up(&set);
+    let members = set.members();
+    assert_eq!((members.len(), members[0].uuid), (1, uuid(1)));
+    set.write_at(2 * REGION, &block(8)).unwrap();
+    set.flush().unwrap();
+    assert!(found(&[old]).is_empty());
+    let set = opened(&[new], false).unwrap();
+    assert_eq!((byte(&set, REGION), byte(&set, 2 * REGION)), (9, 8));
+}
+
+#[test]
+fn a_region_is_stale_durably_before_it_is_written_to() {
+    let (devices, set) = two();
+    set.take_offline(&uuid(1)).unwrap();
+    set.write_at(9 * REGION, &block(2)).unwrap();
+    // Nothing of what was not flushed is left.
+    let mut rng = Rng::new(3);
+    let after = Arc::new(devices[0].crash_image(&mut rng, CrashStyle::Nothing));
+    assert!(read_roster(&*after).unwrap().0.stale.has(9));
+}
