@@ -293,14 +293,10 @@ pub(crate) fn open(
         keeps_later: options.on_loss == OnLoss::Skip,
         skip_payload_checks: options.skip_payload_checks,
     })?;
-    let lost = loss::find(&checkpoint, &chain, doubt.as_ref());
-    if let Some(lost) = &lost {
-        if !options.read_only && options.on_loss == OnLoss::Stop {
-            return Err(Error::Lost(lost.clone()));
-        }
-        // The new numbers lie behind all others, so that no lost change comes back (recovery
-        // 4).
-        chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
+    let mut lost = loss::find(&checkpoint, &chain, doubt.as_ref());
+    let stops_at_loss = !options.read_only && options.on_loss == OnLoss::Stop;
+    if let Some(lost) = lost.take_if(|_| stops_at_loss) {
+        return Err(Error::Lost(lost));
     }
     let roll = RollForward {
         device: &*device,
@@ -308,9 +304,13 @@ pub(crate) fn open(
         checkpoint: &checkpoint,
         mirrors: &mirrors,
     };
-    let mut commit_seq =
-        roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
+    let (mut commit_seq, misfit) = roll.forward(&mut state, &mut chain, &nodes, lost.is_some())?;
+    if let Some(misfit) = misfit {
+        lost.get_or_insert(accept_misfit(&misfit, stops_at_loss, &mut notes)?);
+    }
     if lost.is_some() {
+        // Behind all others, so that no lost change comes back (recovery 4).
+        chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
         notes.extend(loss::find(&checkpoint, &chain, doubt.as_ref()));
         if options.on_loss == OnLoss::Skip {
             options.read_only = true;
@@ -378,6 +378,18 @@ fn written_features(
     Ok(WRITTEN_FEATURES | feature_of_mirrors(checkpoint) | of_set)
 }
 
+/// Returns what is lost if the log does not fit the checkpoint's state from some place on.
+///
+/// # Errors
+/// [`Error::Lost`] if losses are not accepted.
+fn accept_misfit(misfit: &Error, stops_at_loss: bool, notes: &mut Vec<String>) -> Result<String> {
+    if stops_at_loss {
+        return Err(Error::Lost(format!("{misfit}. What can be had is the state before that")));
+    }
+    notes.push(format!("{misfit}; what came before that is used"));
+    Ok(misfit.to_string())
+}
+
 /// The feature that a checkpoint must state if it lists mirrors. The next one will list them too,
 /// whatever a forged superblock says.
 const fn feature_of_mirrors(checkpoint: &Checkpoint) -> u64 {
@@ -393,18 +405,19 @@ struct RollForward<'a> {
 }
 
 impl RollForward<'_> {
-    /// Applies the chain to the state that the checkpoint describes. Returns the last unit. If
-    /// something `is_lost`, the chain is cut off before the first partial segment that cannot be
-    /// applied. From an older checkpoint it may reach a segment that was filled again, or entries
-    /// that a collection removed.
+    /// Applies the chain to the state that the checkpoint describes. Returns the last unit. The
+    /// chain is cut off before the first partial segment that does not fit the state, and why is
+    /// returned too. From an older checkpoint it may reach a segment that was filled again, or
+    /// entries that a collection removed. If something `is_lost` anyway, errors of the device are
+    /// as good a reason.
     fn forward(
         &self,
         state: &mut State,
         chain: &mut Chain,
         nodes: &dyn Nodes,
         is_lost: bool,
-        notes: &mut Vec<String>,
-    ) -> Result<u64> {
+    ) -> Result<(u64, Option<Error>)> {
+        let mut misfit = None;
         loop {
             for &segment in &chain.payload_segments {
                 if let Some(class) = read_class(self.device, self.superblock, segment) {
@@ -416,8 +429,11 @@ impl RollForward<'_> {
                 .and_then(|()| state.versions().check().map_err(|error| (last, error)));
             match replayed {
                 Ok(()) => break,
-                Err((at, error)) if is_lost && !chain.partials.is_empty() => {
-                    notes.push(format!("{error}; what came before that is used"));
+                Err((at, error))
+                    if !chain.partials.is_empty()
+                        && (is_lost || matches!(error, Error::Corrupted(_))) =>
+                {
+                    misfit.get_or_insert(error);
                     chain.partials.truncate(at);
                     *state = restore(self.superblock, self.checkpoint, self.mirrors, nodes)?;
                 }
@@ -425,7 +441,8 @@ impl RollForward<'_> {
             }
         }
         let last = chain.partials.last();
-        Ok(last.map_or(self.checkpoint.commit_seq, |last| last.header.commit_seq))
+        let commit_seq = last.map_or(self.checkpoint.commit_seq, |last| last.header.commit_seq);
+        Ok((commit_seq, misfit))
     }
 
     /// Applies those records behind the damage that can be applied.

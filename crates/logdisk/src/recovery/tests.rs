@@ -49,20 +49,20 @@ impl RecoveredLog {
     }
 
     /// Rolls the log forward.
-    fn forward(&mut self, device: &dyn Device, is_lost: bool) -> Result<(u64, State, Vec<String>)> {
+    fn forward(&mut self, device: &dyn Device) -> Result<(u64, State, Option<Error>)> {
         let Self { superblock, checkpoint, chain, store } = self;
-        let (nodes, mut notes) = (PinnedNodes::loading(store), Vec::new());
+        let nodes = PinnedNodes::loading(store);
         let mut state = restore(superblock, checkpoint, &Mirrors::default(), &nodes)?;
         let roll = RollForward { device, superblock, checkpoint, mirrors: &Mirrors::default() };
-        let last_unit = roll.forward(&mut state, chain, &nodes, is_lost, &mut notes)?;
-        Ok((last_unit, state, notes))
+        let (last_unit, misfit) = roll.forward(&mut state, chain, &nodes, false)?;
+        Ok((last_unit, state, misfit))
     }
 }
 
 /// The segments that recovery may fill.
 fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
     let mut found = RecoveredLog::on(device);
-    let (_, mut state, _) = found.forward(device, false).expect("it is sound");
+    let (_, mut state, _) = found.forward(device).expect("it is sound");
     let RecoveredLog { superblock, checkpoint, chain, .. } = &found;
     state.segments_mut().settle();
     for segment in chain.segments(checkpoint) {
@@ -91,11 +91,13 @@ fn the_log_from_an_older_checkpoint_is_cut_off_before_records_that_cannot_be_app
     Record::Reuse { segment }.encode(&mut records);
     let behind = Scanned::behind(last, records);
     found.chain.partials.push(behind);
-    assert!(matches!(found.forward(&*device, false), Err(Error::Corrupted(_))));
-    let (unit, state, notes) = found.forward(&*device, true).expect("a state is left");
+    let (unit, state, misfit) = found.forward(&*device).expect("a state is left");
     assert_eq!(unit, last_unit);
     assert!(state.segments().live_bytes() >= PAGE_SIZE as u64);
-    assert!(notes.len() == 1 && notes[0].contains("for reuse"), "{notes:?}");
+    assert!(
+        matches!(&misfit, Some(Error::Corrupted(why)) if why.contains("for reuse")),
+        "{misfit:?}"
+    );
 }
 
 fn bytes_of(device: &dyn Device) -> Vec<u8> {

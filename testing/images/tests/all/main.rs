@@ -2,6 +2,7 @@
 
 mod engine_agrees;
 mod forged_accounts;
+mod forged_log;
 mod forged_maps;
 mod golden_images;
 mod hostile_images;
