@@ -572,9 +572,10 @@ impl<D: Device> Device for DeviceSet<D> {
             return Ok(());
         }
         self.open_for_writing()?;
-        let flushed = std::mem::take(&mut *self.unflushed.lock());
         let outcome = {
             let state = self.state.read();
+            // With the lock: a member that is lost before the flush lacks them too.
+            let flushed = std::mem::take(&mut *self.unflushed.lock());
             let outcome = on_all(&state, D::flush);
             if !matches!(&outcome, Ok(failed) if failed.is_empty()) {
                 // A member that is lost now lacks them (invariant 2).
