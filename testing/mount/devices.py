@@ -77,11 +77,11 @@ def devices(of):
 
 
 def wait_in_sync(of):
-    for _ in range(1200):
+    for _ in range(300):
         if all(one["state"] == "in_sync" for one in devices(of)["devices"]):
             return
         time.sleep(0.1)
-    raise volume.Failed("not all devices come in sync")
+    raise volume.Failed("not all devices come in sync: %s" % devices(of))
 
 
 def kill_daemon(of):

@@ -218,6 +218,7 @@ pub(crate) fn devices(
     changed?;
     brought_up?;
     shut_down.map_err(|error| fail(&error))?;
+    devices.close().map_err(|error| fail(&error))?;
     Ok(devices::info(&disk, &devices, source))
 }
 

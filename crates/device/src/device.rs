@@ -120,6 +120,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Whether copies of a range differ, or one of them cannot be read. A device that keeps
+    /// everything once has nothing to compare.
+    fn copies_differ(&self, _offset: u64, _len_bytes: u64) -> bool {
+        false
+    }
+
     /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
     /// longer and with the tail; when this returns, the latter is durable. What lies before the
     /// tail, behind the old end, may have any value. If the device has become as long already by
@@ -180,6 +186,9 @@ macro_rules! forward_to_device {
             }
             fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
                 (**self).mend(offset, buf, is_right)
+            }
+            fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
+                (**self).copies_differ(offset, len_bytes)
             }
             fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
                 (**self).extend(len_bytes, tail, allocates)

@@ -292,6 +292,10 @@ impl<D: Device> Device for ReadAhead<D> {
         is_found
     }
 
+    fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
+        self.device.copies_differ(offset, len_bytes)
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         let start = len_bytes.saturating_sub(tail.len() as u64);
         let extend = || self.device.extend(len_bytes, tail, allocates);

@@ -166,6 +166,10 @@ impl<D: Device> Device for RedirectedDevice<D> {
         self.is_plain(offset, buf.len() as u64) && self.below.mend(offset, buf, is_right)
     }
 
+    fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
+        self.is_plain(offset, len_bytes) && self.below.copies_differ(offset, len_bytes)
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         self.below.extend(len_bytes, tail, allocates)
     }

@@ -50,7 +50,8 @@ const KIND_MIRRORED: u8 = 1;
 /// |     56 |    8 | `set_len`          | bytes of each member that hold the volume            |
 /// |     64 |    1 | `kind`             | 1: mirrored                                          |
 /// |     65 |    1 | `region_size_log2` | the bytes of a region, 12 to 48                      |
-/// |     66 |   62 | `reserved_a`       | zero                                                 |
+/// |     66 |    1 | `clean`            | 1: everything was flushed, and nothing written since |
+/// |     67 |   61 | `reserved_a`       | zero                                                 |
 /// |    128 | 2048 | `members`          | the members ([`MemberV1`]); zero behind the last     |
 /// |   2176 | 1920 | `reserved_b`       | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -66,7 +67,8 @@ pub struct RosterV1 {
     set_len: U64,
     kind: u8,
     region_size_log2: u8,
-    reserved_a: [u8; 62],
+    clean: u8,
+    reserved_a: [u8; 61],
     members: [u8; 2048],
     reserved_b: [u8; 1920],
 }
@@ -204,6 +206,8 @@ pub struct Roster {
     pub set_len_bytes: u64,
     /// The bytes of a region, as a power of two.
     pub region_size_log2: u8,
+    /// Whether all that was written is durable on all members in sync, so that they are alike.
+    pub is_clean: bool,
     /// All members, itself included; [`MAX_MEMBERS`] at most.
     pub members: Vec<Member>,
     /// What members that are not in sync may lack.
@@ -284,6 +288,7 @@ impl Roster {
         header.set_len = self.set_len_bytes.into();
         header.kind = KIND_MIRRORED;
         header.region_size_log2 = self.region_size_log2;
+        header.clean = u8::from(self.is_clean);
         for (slot, member) in header.members.chunks_mut(MEMBER_LEN_BYTES).zip(&self.members) {
             slot.copy_from_slice(member.encode().as_bytes());
         }
@@ -338,6 +343,7 @@ impl Roster {
             generation: raw.generation.get(),
             set_len_bytes,
             region_size_log2,
+            is_clean: raw.clean == 1,
             stale: Regions { bits: bits.to_vec() },
             members: members.clone(),
         };

@@ -110,6 +110,7 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: roster.region_size_log2,
             slots,
             stale,
+            is_clean: roster.is_clean,
             is_listed: true,
             notes: Vec::new(),
         };

@@ -164,17 +164,31 @@ fn write_slot(device: &impl Device, slot: usize, bytes: &[u8]) -> Result<()> {
     device.write_at(area.start + (slot * ROSTER_SLOT_LEN_BYTES) as u64, &buf)
 }
 
+/// The places of the superblocks by which a volume is known.
+fn known_by() -> impl Iterator<Item = u64> {
+    let second_log = (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1 << log2);
+    (0..FIRST_SLOTS).map(|slot| slot * SUPERBLOCK_LEN_BYTES as u64).chain(second_log)
+}
+
 /// The volume that lies on a device, by one of the first superblocks in its logs.
 pub(crate) fn volume_on(device: &impl Device) -> Option<Uuid> {
-    let second_log = (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1 << log2);
     let mut slot = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
-    let slots = (0..FIRST_SLOTS).map(|slot| slot * SUPERBLOCK_LEN_BYTES as u64);
-    let mut offsets = slots.chain(second_log);
-    offsets.find_map(|offset| {
+    known_by().find_map(|offset| {
         device.read_at(offset, &mut slot).ok()?;
         let found = Superblock::decode(&slot).ok()?;
         (found.layout.superblock_offset(found.seq) == offset).then_some(found.uuid)
     })
+}
+
+/// Copies what a volume is known by, to a device of which all is stale.
+pub(crate) fn make_known(from: &impl Device, to: &impl Device, set_len_bytes: u64) -> Result<()> {
+    let mut slot = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
+    let is_on_it = |offset: &u64| offset + SUPERBLOCK_LEN_BYTES as u64 <= set_len_bytes;
+    for offset in known_by().filter(is_on_it) {
+        from.read_at(offset, &mut slot)?;
+        to.write_at(offset, &slot)?;
+    }
+    to.flush()
 }
 
 /// How long the part of a device is that can hold a volume, if it is a member of a set. `None`: it

@@ -144,8 +144,11 @@ impl<D: Device> DeviceSet<D> {
                 let mut slot = Slot::new(uuid, path, device, MemberState::Missing);
                 // An old roster is not left beside the new one.
                 slot.roster_slot = found.map_or(1, |(_, slot)| slot);
-                if let Some(device) = &slot.device {
+                let from = state.in_sync().next().and_then(|at| state.slots[at].in_sync());
+                if let (Some(device), Some(from)) = (&slot.device, from) {
+                    // It is found again by these, should it be before they are copied in turn.
                     member::erase_rosters(&**device)
+                        .and_then(|()| member::make_known(&**from, &**device, state.set_len_bytes))
                         .map_err(|source| Error::Device { path: name.clone(), source })?;
                 }
                 state.slots.push(slot);

@@ -65,7 +65,9 @@ impl<D: Device> DeviceSet<D> {
             return Ok(());
         }
         let mut opening = self.opening.lock();
-        let runs = opening.runs();
+        // Members that are alike stay so: what differs was damaged since, and a scrub mends it.
+        let runs = if state.is_clean { Vec::new() } else { opening.runs() };
+        state.is_clean = false;
         for (uuid, error) in make_alike(&state, &runs)? {
             state.set_missing(&uuid, &error.to_string(), now);
         }

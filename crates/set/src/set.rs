@@ -40,6 +40,9 @@ use crate::sources::Sources;
 /// Reads of neighbouring ranges of this length go to different members.
 const STRIPE_LOG2: u32 = 20;
 
+/// Notes that are kept until somebody takes them; a device that fails has many.
+const MAX_NOTES: usize = 100;
+
 /// One device, or several that hold the same.
 pub struct DeviceSet<D> {
     pub(crate) len_bytes: AtomicU64,
@@ -64,6 +67,8 @@ pub(crate) struct State<D> {
     pub(crate) region_size_log2: u8,
     pub(crate) slots: Vec<Slot<D>>,
     pub(crate) stale: Regions,
+    /// Whether all that was written is durable on all members in sync.
+    pub(crate) is_clean: bool,
     /// Whether the members have rosters. One device alone need not.
     pub(crate) is_listed: bool,
     /// What users should be told.
@@ -102,6 +107,7 @@ impl<D: Device> State<D> {
             generation: self.generation,
             set_len_bytes: self.set_len_bytes,
             region_size_log2: self.region_size_log2,
+            is_clean: self.is_clean,
             members: self.slots.iter().map(|slot| slot.entry(self.generation)).collect(),
             stale: self.stale.clone(),
         }
@@ -194,6 +200,7 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: region_size_log2(set_len_bytes),
             slots: vec![Slot::new(Uuid::default(), path, device, MemberState::InSync)],
             stale: Regions::default(),
+            is_clean: false,
             is_listed: false,
             notes: Vec::new(),
         };
@@ -233,6 +240,7 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: region_size_log2(set_len_bytes),
             slots: slots.collect(),
             stale: Regions::default(),
+            is_clean: false,
             is_listed: true,
             notes: Vec::new(),
         };
@@ -267,6 +275,33 @@ impl<D: Device> DeviceSet<D> {
             return Vec::new();
         }
         std::mem::take(&mut self.state.write().notes)
+    }
+
+    /// States that all is durable that was written, if that is so, before the devices are closed.
+    /// Then nothing is made alike when they are opened next. Whatever is written after this opens
+    /// the set again.
+    ///
+    /// # Errors
+    /// When that cannot be written. No harm is done.
+    pub fn close(&self) -> Result<()> {
+        let mut state = self.state.write();
+        let is_open = self.is_open.load(Ordering::Acquire);
+        if !state.is_listed || self.is_read_only || !is_open || !self.unflushed.lock().is_empty() {
+            return Ok(());
+        }
+        state.is_clean = true;
+        state.write_rosters(self.clock.now())?;
+        *self.opening.lock() = Sources::default();
+        self.is_open.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Keeps something to tell users, unless there is too much already.
+    fn note(&self, note: String) {
+        let mut state = self.state.write();
+        if state.notes.len() < MAX_NOTES {
+            state.notes.push(note);
+        }
     }
 
     /// The first member's device.
@@ -408,6 +443,7 @@ impl<D: Device> DeviceSet<D> {
     fn mend_range(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
         let is_open = self.is_open.load(Ordering::Acquire);
         let mut failed = Vec::new();
+        let mut mended = Vec::new();
         let is_found = {
             let _copying = self.copying.write();
             let state = self.state.read();
@@ -431,8 +467,9 @@ impl<D: Device> DeviceSet<D> {
                     if self.is_read_only || !is_open {
                         continue;
                     }
-                    if let Err(error) = self.patch(&state, (good, at), offset, buf) {
-                        failed.push((slot.uuid, error));
+                    match self.patch(&state, (good, at), offset, buf) {
+                        Ok(()) => mended.push(slot.name()),
+                        Err(error) => failed.push((slot.uuid, error)),
                     }
                 }
                 if !is_open {
@@ -441,6 +478,13 @@ impl<D: Device> DeviceSet<D> {
             }
             good.is_some()
         };
+        for name in mended {
+            self.note(format!(
+                "{name}: {} bytes at {offset} were not as they were written, and were mended with \
+                 those of another device",
+                buf.len()
+            ));
+        }
         if !failed.is_empty() {
             let _ = self.lose(failed);
         }
@@ -614,6 +658,26 @@ impl<D: Device> Device for DeviceSet<D> {
         has_others
             && self.check_read(offset, buf.len() as u64).is_ok()
             && self.mend_range(offset, buf, is_right)
+    }
+
+    fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
+        if self.check_read(offset, len_bytes).is_err() {
+            return false;
+        }
+        // Nobody writes between the reads.
+        let _copying = self.copying.write();
+        let state = self.state.read();
+        let mut devices = state.in_sync().filter_map(|at| state.slots[at].in_sync());
+        let Some(first) = devices.next() else { return false };
+        let mut others = devices.peekable();
+        if others.peek().is_none() {
+            return false;
+        }
+        let [mut ours, mut theirs] = [0; 2].map(|_| AlignedBuf::zeroed(len_bytes as usize));
+        let is_read = first.read_at(offset, &mut ours).is_ok();
+        !is_read
+            || others
+                .any(|other| other.read_at(offset, &mut theirs).is_err() || ours[..] != theirs[..])
     }
 }
 

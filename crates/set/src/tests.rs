@@ -188,7 +188,14 @@ fn what_is_in_part_brought_up_is_not_taken_for_the_volume_and_goes_on_where_it_w
     let (devices, set) = two();
     set.remove(&uuid(1)).unwrap();
     assert!(matches!(opened(&devices[1..], true), Err(Error::NoSet)), "it has no roster");
+    let fresh = device(6);
+    let devices = [Arc::clone(&devices[0]), fresh];
     set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap();
+    // Nothing has been copied yet.
+    drop(set);
+    let set = opened(&devices, false).unwrap();
+    set.flush().unwrap();
+    assert_eq!(states(&set)[1], MemberState::BroughtUp { copied_to_bytes: 0 });
     let half = LEN / 2;
     while set.left_to_copy_bytes() > half {
         set.bring_up_step().unwrap();
@@ -271,6 +278,31 @@ fn blocks_that_are_read_before_the_first_write_become_alike() {
     set.flush().unwrap();
     assert_eq!(byte(&*after[0], REGION), 5);
     assert!(!set.prefer(1) && set.prefer(0));
+}
+
+#[test]
+fn members_that_were_closed_are_alike_and_stay_as_they_are() {
+    let (devices, set) = two();
+    set.write_at(REGION, &block(5)).unwrap();
+    set.close().unwrap();
+    assert!(!read_roster(&*devices[0]).unwrap().0.is_clean, "something is not flushed");
+    set.flush().unwrap();
+    set.close().unwrap();
+    assert!(read_roster(&*devices[0]).unwrap().0.is_clean);
+    drop(set);
+    // What the first one has is read, and is not right any more.
+    devices[0].write_at(REGION, &block(9)).unwrap();
+    let set = opened(&devices, false).unwrap();
+    assert_eq!(byte(&set, REGION), 9);
+    set.write_at(0, &block(1)).unwrap();
+    assert_eq!(byte(&*devices[1], REGION), 5);
+    assert!(set.copies_differ(REGION, 1) && !set.copies_differ(0, 1));
+    assert!(!read_roster(&*devices[0]).unwrap().0.is_clean);
+    // A write after it was closed opens it again.
+    set.flush().unwrap();
+    set.close().unwrap();
+    set.write_at(0, &block(2)).unwrap();
+    assert!(!read_roster(&*devices[1]).unwrap().0.is_clean);
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn halves<D: Device + Clone>(device: &D) -> [Half<D>; 2] {
 }
 
 /// A set of which a member is brought up while it is written to.
-struct Stepping<D> {
+struct Stepping<D: Device> {
     set: DeviceSet<Half<D>>,
     changes: AtomicU64,
 }
@@ -150,6 +150,15 @@ impl<D: Device> Device for Stepping<D> {
 
     fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
         self.set.mend(offset, buf, is_right)
+    }
+}
+
+impl<D: Device> Drop for Stepping<D> {
+    /// Some are closed at their end, which has an effect if everything was flushed.
+    fn drop(&mut self) {
+        if self.changes.load(Ordering::Relaxed).is_multiple_of(2) {
+            let _ = self.set.close();
+        }
     }
 }
 

@@ -45,6 +45,7 @@ impl Daemon<'_> {
                 // A failure is logged when serving has ended.
                 let _ = closing.close(|| views.end_with_last(id).then_some(&*disk));
                 if closing.has_shut_down() {
+                    let _ = device.close();
                     device.release();
                 }
             });

@@ -136,7 +136,12 @@ impl Volume {
     pub(crate) fn shut_down(&self) -> Result<(), dendro_disk::Error> {
         match self.is_lost.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => shut_down(&self.disk),
+            false => {
+                shut_down(&self.disk)?;
+                // Without that, the devices are compared by the next mount.
+                let _ = self.devices.close();
+                Ok(())
+            }
         }
     }
 

@@ -349,6 +349,7 @@ fn roster_v1() {
         generation: 0x0506_0708_090a_0b0c,
         set_len_bytes: 0x0001_0203_4000,
         region_size_log2: 22,
+        is_clean: true,
         members: vec![
             member(other, MemberState::InSync, "/dev/one"),
             member(third, MemberState::BroughtUp { copied_to_bytes: 0x1112_1314 }, ""),

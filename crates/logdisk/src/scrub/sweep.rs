@@ -28,6 +28,8 @@ pub(super) struct Sweep {
     /// The index of the next extent.
     next: usize,
     window: Window,
+    /// Whether other copies of what is in the window differ from it.
+    copies_differ: bool,
     summaries: Summaries,
     progress: ScrubProgress,
 }
@@ -82,7 +84,14 @@ impl Sweep {
     pub(super) fn new(batch: Batch, from_bytes: u64) -> Self {
         let next = batch.extents.partition_point(|extent| extent.addr.bytes() < from_bytes);
         let summaries = Summaries { segment: SegmentNo(0), header_at_bytes: None, records: None };
-        Self { batch, next, window: Window::new(), summaries, progress: ScrubProgress::default() }
+        Self {
+            batch,
+            next,
+            window: Window::new(),
+            summaries,
+            copies_differ: false,
+            progress: ScrubProgress::default(),
+        }
     }
 
     /// What the sweep has done.
@@ -174,6 +183,7 @@ impl Volume {
         if sweep.window.read(self.device(), at_bytes, end).is_err() {
             let _ = sweep.window.read(self.device(), at_bytes, least_end);
         }
+        sweep.copies_differ = self.device().copies_differ(at_bytes, end - at_bytes);
     }
 
     fn check_extent(&self, sweep: &mut Sweep, extent: &Extent) {
@@ -182,11 +192,21 @@ impl Volume {
         sweep.next += 1;
         sweep.progress.checked_count += 1;
         sweep.progress.checked_bytes += u64::from(extent.len_bytes);
-        if !is_sound && self.note_if_damaged(sweep, extent) {
+        let is_mended = (!is_sound || sweep.copies_differ) && self.mend_copies(sweep, extent);
+        if !is_sound && !is_mended && self.note_if_damaged(sweep, extent) {
             sweep.progress.found_count += 1;
         } else if let Name::Node(level, key) = sweep.batch.name_of(extent) {
             self.mirror_if_alone(extent.addr, level, &key);
         }
+    }
+
+    /// Mends the copies of a live extent on other devices, if it is kept on several and one of
+    /// them is right. Returns whether one is.
+    fn mend_copies(&self, sweep: &Sweep, extent: &Extent) -> bool {
+        let Some(_pin) = self.pin_if_live(sweep, extent) else { return false };
+        let mut bytes = vec![0; extent.len_bytes as usize];
+        let is_right = |bytes: &[u8]| self.problem_of(sweep, extent, bytes).is_none();
+        self.device().mend(extent.addr.bytes(), &mut bytes, &is_right)
     }
 
     /// What is wrong with the bytes that were read of an extent.

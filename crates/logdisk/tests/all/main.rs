@@ -20,6 +20,7 @@ mod removals;
 mod resizing;
 mod reuse;
 mod scrub;
+mod several_devices;
 mod sparing;
 mod streams;
 mod unreadable_nodes;

@@ -61,6 +61,7 @@ pub(crate) fn format(
     };
     FileSystem::create_on(&disk, &fs_options, &SystemClock).map_err(|error| fail(&error))?;
     disk.shut_down().map_err(|error| fail(&error))?;
+    devices.close().map_err(|error| fail(&error))?;
     Ok(describe(source, &disk, &devices))
 }
 
