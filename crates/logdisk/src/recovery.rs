@@ -34,6 +34,7 @@ mod start;
 mod tests;
 pub(crate) mod wipe;
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use dendro_base::sync::Arc;
@@ -53,7 +54,8 @@ use dendro_format::superblock::{
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
-    Addr, Checkpoint, Head, Key, Layout, PartialHeader, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, Checkpoint, Head, Key, Layout, NodePtr, PartialHeader, SegmentNo, Space, Superblock,
+    Usage, Value,
 };
 use dendro_policy::Class;
 
@@ -67,11 +69,12 @@ use crate::checkpoint::{Checkpoints, MapHead};
 use crate::engine::Engine;
 use crate::engine::main_head::MainHead;
 use crate::engine::streams::Streams;
-use crate::fault::Fault;
+use crate::fault::{Fault, Outcome};
 use crate::log::mirrors::Mirrors;
 use crate::log::redirection::VolumeDevice;
 use crate::log::segments::{PageCounts, Segments};
 use crate::log::superblocks::{self, Superblocks};
+use crate::map::node::SharedNode;
 use crate::map::store::{NodeStore, PinnedNodes};
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
@@ -396,6 +399,33 @@ const fn feature_of_mirrors(checkpoint: &Checkpoint) -> u64 {
     if checkpoint.mirrors.is_empty() { 0 } else { INCOMPATIBLE_MIRRORS }
 }
 
+/// A source of nodes that notes whether one could not be had.
+struct WatchedNodes<'n> {
+    nodes: &'n dyn Nodes,
+    have_failed: Cell<bool>,
+}
+
+impl WatchedNodes<'_> {
+    fn watch<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
+        self.have_failed.set(self.have_failed.get() || outcome.is_err());
+        outcome
+    }
+}
+
+impl Nodes for WatchedNodes<'_> {
+    fn node(&self, place: &NodePtr) -> Outcome<SharedNode> {
+        self.watch(self.nodes.node(place))
+    }
+
+    fn take(&self, place: &NodePtr) -> Outcome<SharedNode> {
+        self.watch(self.nodes.take(place))
+    }
+
+    fn node_if_cached(&self, place: &NodePtr) -> Option<SharedNode> {
+        self.nodes.node_if_cached(place)
+    }
+}
+
 /// What the log is rolled forward from.
 struct RollForward<'a> {
     device: &'a dyn Device,
@@ -408,8 +438,8 @@ impl RollForward<'_> {
     /// Applies the chain to the state that the checkpoint describes. Returns the last unit. The
     /// chain is cut off before the first partial segment that does not fit the state, and why is
     /// returned too. From an older checkpoint it may reach a segment that was filled again, or
-    /// entries that a collection removed. If something `is_lost` anyway, errors of the device are
-    /// as good a reason.
+    /// entries that a collection removed. Nodes that cannot be read are a reason only if something
+    /// `is_lost` anyway: otherwise a rebuild of the map saves what the log has.
     fn forward(
         &self,
         state: &mut State,
@@ -417,6 +447,7 @@ impl RollForward<'_> {
         nodes: &dyn Nodes,
         is_lost: bool,
     ) -> Result<(u64, Option<Error>)> {
+        let nodes = &WatchedNodes { nodes, have_failed: Cell::new(false) };
         let mut misfit = None;
         loop {
             for &segment in &chain.payload_segments {
@@ -430,8 +461,7 @@ impl RollForward<'_> {
             match replayed {
                 Ok(()) => break,
                 Err((at, error))
-                    if !chain.partials.is_empty()
-                        && (is_lost || matches!(error, Error::Corrupted(_))) =>
+                    if !chain.partials.is_empty() && (is_lost || !nodes.have_failed.get()) =>
                 {
                     misfit.get_or_insert(error);
                     chain.partials.truncate(at);

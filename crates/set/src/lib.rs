@@ -8,7 +8,7 @@
 //! A member is *in sync* if it has everything, *missing* if it lacks what was written since it was
 //! lost, or *brought up*: it gets all that is written, and meanwhile what it lacks.
 //!
-//! [`set`] has the invariants on which this stands.
+//! The module `set` has the invariants on which this stands.
 
 #![forbid(unsafe_code)]
 
