@@ -139,7 +139,12 @@ impl<E: Engine> Worker<'_, E> {
             match (&answer, &expected) {
                 (Ok(_), Ok(())) => {}
                 (Err(answer), Err(expected)) if answer == expected => {}
-                _ => return Err(format!("a commit answered {answer:?}, not {expected:?}")),
+                _ => {
+                    let space = self.disk.space();
+                    return Err(format!(
+                        "a commit answered {answer:?}, not {expected:?}; {space:?}"
+                    ));
+                }
             }
             if rng.chance(15) {
                 let asked = (!rng.chance(50)).then_some(CommitSeq::LATEST);

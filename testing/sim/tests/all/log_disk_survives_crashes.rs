@@ -47,7 +47,9 @@ fn a_list_made_again_ends_an_epoch_and_no_crash_comes_between_that_shows() {
 #[test]
 fn what_threads_commit_at_the_same_time_survives_in_the_order_of_its_numbers() {
     for seed in 1..6 {
-        let (system, _) = workload::of_seed(seed);
+        let (mut system, _) = workload::of_seed(seed);
+        // How short the disk becomes, and so what finds room, depends on the threads.
+        system.engine.shrinks = false;
         let run = threads::record(&system, seed, 64 << 20, 3, 80).unwrap_or_else(|e| panic!("{e}"));
         let mut rng = Rng::new(seed);
         for image in 0..100 {
