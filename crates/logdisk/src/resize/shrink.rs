@@ -74,6 +74,7 @@ impl Resizer {
             standing: Standing { kept_count: count, needed_count: 0 },
             next: 0,
             damaged: BTreeSet::new(),
+            suspect: BTreeSet::new(),
             fruitless: 0,
             tries: Tries::default(),
         });
@@ -141,7 +142,9 @@ impl Resizer {
                 return Ok(false);
             }
             if self.cleaner.is_damaged(victim) {
-                now.damaged.insert(victim);
+                if !now.suspect.insert(victim) {
+                    now.damaged.insert(victim);
+                }
                 return Ok(false);
             }
             // Another one may need less room.

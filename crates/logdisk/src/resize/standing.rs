@@ -20,6 +20,8 @@ pub(super) struct Shrinking {
     pub(super) next: u32,
     /// Segments with something that cannot be read.
     pub(super) damaged: BTreeSet<SegmentNo>,
+    /// Those with which that was so once. A read may fail once, so they are tried again.
+    pub(super) suspect: BTreeSet<SegmentNo>,
     /// How many steps in a row have gained nothing.
     pub(super) fruitless: u32,
     pub(super) tries: Tries,
