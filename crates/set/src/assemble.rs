@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::Ordering;
+use dendro_base::sync::{Arc, Mutex};
 use dendro_base::{Clock, Timestamp};
 use dendro_device::Device;
 use dendro_format::Roster;
@@ -110,6 +110,7 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: roster.region_size_log2,
             slots,
             stale,
+            unflushed: Mutex::default(),
             is_clean: roster.is_clean,
             is_listed: true,
             notes: Vec::new(),

@@ -163,9 +163,6 @@ impl<D: Device> DeviceSet<D> {
         let Some(device) = state.slots[at].written().cloned() else { return Ok(false) };
         if let Err(error) = device.flush() {
             state.set_missing(uuid, &error.to_string(), now);
-            for region in &*self.unflushed.lock() {
-                state.stale.insert(*region);
-            }
             state.write_rosters(now)?;
             return Ok(false);
         }

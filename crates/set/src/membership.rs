@@ -66,7 +66,7 @@ impl<D: Device> DeviceSet<D> {
         state.set_len_bytes = usable.ok_or(Error::NoRoom { path: name.clone() })?;
         state.region_size_log2 = region_size_log2(state.set_len_bytes);
         (state.slots[0].uuid, state.slots[0].path, state.set) = (member, path, set);
-        self.unflushed.lock().clear();
+        state.unflushed.lock().clear();
         state.is_listed = true;
         if let Err(source) = state.write_rosters(self.clock.now()) {
             (state.is_listed, state.set_len_bytes) = (false, before_bytes);
@@ -180,9 +180,6 @@ impl<D: Device> DeviceSet<D> {
         let now = self.clock.now();
         let mut state = self.removable(uuid)?;
         state.set_missing(uuid, "it was taken offline", now);
-        for region in &*self.unflushed.lock() {
-            state.stale.insert(*region);
-        }
         if let Some(at) = state.position(uuid) {
             state.slots[at].device = None;
         }

@@ -20,7 +20,7 @@
 //!    also if one slot of either could not be read. It is never joined to them again.
 //! 6. Nobody writes to a range while it is copied to a member that is brought up.
 //!
-//! Locks are taken in this order: `copying`, `state`, `opening` or `unflushed`.
+//! Locks are taken in this order: `copying`, `state`, `opening` or its `unflushed`.
 
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
@@ -51,8 +51,6 @@ pub struct DeviceSet<D> {
     /// Taken for reading by those that write, and for writing by those that copy.
     pub(crate) copying: RwLock<()>,
     pub(crate) state: RwLock<State<D>>,
-    /// Regions with writes that no flush has made durable.
-    pub(crate) unflushed: Mutex<BTreeSet<u64>>,
     /// Which member the blocks came from that were read before the first write.
     pub(crate) opening: Mutex<Sources>,
     /// Whether something may be written.
@@ -67,6 +65,8 @@ pub(crate) struct State<D> {
     pub(crate) region_size_log2: u8,
     pub(crate) slots: Vec<Slot<D>>,
     pub(crate) stale: Regions,
+    /// Regions with writes that no flush has made durable.
+    pub(crate) unflushed: Mutex<BTreeSet<u64>>,
     /// Whether all that was written is durable on all members in sync.
     pub(crate) is_clean: bool,
     /// Whether the members have rosters. One device alone need not.
@@ -159,7 +159,8 @@ impl<D: Device> State<D> {
         Ok(is_whole)
     }
 
-    /// Calls a member missing, in memory.
+    /// Calls a member missing, and with that what it may not have made durable stale (invariant 2),
+    /// in memory.
     pub(crate) fn set_missing(&mut self, uuid: &Uuid, why: &str, now: Timestamp) {
         let Some(at) = self.position(uuid) else { return };
         let slot = &mut self.slots[at];
@@ -170,6 +171,9 @@ impl<D: Device> State<D> {
             slot.device = None;
             let note = format!("{}: is used no more: {why}", slot.name());
             self.notes.push(note);
+            for region in &*self.unflushed.lock() {
+                self.stale.insert(*region);
+            }
         }
     }
 }
@@ -184,7 +188,6 @@ impl<D: Device> DeviceSet<D> {
             clock,
             copying: RwLock::default(),
             state: RwLock::new(state),
-            unflushed: Mutex::default(),
             opening: Mutex::default(),
             is_open: AtomicBool::new(is_open),
         }
@@ -200,6 +203,7 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: region_size_log2(set_len_bytes),
             slots: vec![Slot::new(Uuid::default(), path, device, MemberState::InSync)],
             stale: Regions::default(),
+            unflushed: Mutex::default(),
             is_clean: false,
             is_listed: false,
             notes: Vec::new(),
@@ -240,6 +244,7 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: region_size_log2(set_len_bytes),
             slots: slots.collect(),
             stale: Regions::default(),
+            unflushed: Mutex::default(),
             is_clean: false,
             is_listed: true,
             notes: Vec::new(),
@@ -286,7 +291,7 @@ impl<D: Device> DeviceSet<D> {
     pub fn close(&self) -> Result<()> {
         let mut state = self.state.write();
         let is_open = self.is_open.load(Ordering::Acquire);
-        if !state.is_listed || self.is_read_only || !is_open || !self.unflushed.lock().is_empty() {
+        if !state.is_listed || self.is_read_only || !is_open || !state.unflushed.lock().is_empty() {
             return Ok(());
         }
         state.is_clean = true;
@@ -320,10 +325,6 @@ impl<D: Device> DeviceSet<D> {
             }
             state.set_missing(&uuid, &error.to_string(), now);
         }
-        // Invariant 2.
-        for region in &*self.unflushed.lock() {
-            state.stale.insert(*region);
-        }
         state.write_rosters(now)
     }
 
@@ -351,7 +352,7 @@ impl<D: Device> DeviceSet<D> {
             let outcome = on_all(&state, &change);
             if state.slots.len() > 1 {
                 // Also if it failed: what the members have there may differ.
-                self.unflushed.lock().extend(state.regions(offset, len_bytes));
+                state.unflushed.lock().extend(state.regions(offset, len_bytes));
             }
             break outcome?;
         };
@@ -619,11 +620,11 @@ impl<D: Device> Device for DeviceSet<D> {
         let outcome = {
             let state = self.state.read();
             // With the lock: a member that is lost before the flush lacks them too.
-            let flushed = std::mem::take(&mut *self.unflushed.lock());
+            let flushed = std::mem::take(&mut *state.unflushed.lock());
             let outcome = on_all(&state, D::flush);
             if !matches!(&outcome, Ok(failed) if failed.is_empty()) {
                 // A member that is lost now lacks them (invariant 2).
-                self.unflushed.lock().extend(flushed);
+                state.unflushed.lock().extend(flushed);
             }
             outcome
         };

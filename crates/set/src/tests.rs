@@ -410,3 +410,24 @@ fn a_region_is_stale_durably_before_it_is_written_to() {
     let after = Arc::new(devices[0].crash_image(&mut rng, CrashStyle::Nothing));
     assert!(read_roster(&*after).unwrap().0.stale.has(9));
 }
+
+#[test]
+fn a_member_whose_roster_cannot_be_written_gets_again_what_it_had_not_flushed() {
+    let devices = vec![device(1), device(2), device(3)];
+    let set = made(&devices);
+    let add = |at: usize| set.add(Arc::clone(&devices[at]), path(at), uuid(at)).unwrap();
+    set.take_offline(&uuid(2)).unwrap();
+    add(2);
+    // Nobody is missing, so this region is not called stale.
+    set.write_at(5 * REGION, &block(9)).unwrap();
+    devices[1].inject(Fault::fail(Call::Write).within(LEN..LEN + ROSTER_AREA_LEN_BYTES));
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync, MemberState::Missing, MemberState::InSync]);
+    // What a power cut leaves of it.
+    devices[1].write_at(5 * REGION, &block(0)).unwrap();
+    set.flush().unwrap();
+    add(1);
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync; 3]);
+    assert_eq!(byte(&*devices[1], 5 * REGION), 9);
+}
