@@ -61,9 +61,7 @@ impl AlignedBuf {
         };
         std::iter::repeat_with(|| Self(Memory::Blocks(blocks()))).take(count).collect()
     }
-}
 
-impl AlignedBuf {
     /// Has the processor fetch those of these bytes that are there into its caches, because they
     /// are about to be written. Whoever writes page after page into a buffer that is longer than
     /// the caches waits for memory otherwise: the processor does not look ahead beyond a page.

@@ -106,9 +106,8 @@ fn read_first<D: Device>(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize> {
-    let order = state.in_sync().skip(preferred).chain(state.in_sync().take(preferred));
     let mut first_error = None;
-    for at in order {
+    for at in state.in_sync_from(preferred) {
         let Some(device) = state.slots[at].in_sync() else { continue };
         match device.read_at(offset, buf) {
             Ok(()) => return Ok(at),

@@ -84,6 +84,11 @@ impl<D: Device> State<D> {
         self.slots.iter().enumerate().filter(|(_, slot)| slot.in_sync().is_some()).map(|(at, _)| at)
     }
 
+    /// The same, beginning with the one that has this place among them.
+    pub(crate) fn in_sync_from(&self, first: usize) -> impl Iterator<Item = usize> {
+        self.in_sync().skip(first).chain(self.in_sync().take(first))
+    }
+
     pub(crate) fn position(&self, uuid: &Uuid) -> Option<usize> {
         self.slots.iter().position(|slot| slot.uuid == *uuid)
     }
@@ -360,14 +365,7 @@ impl<D: Device> DeviceSet<D> {
     }
 
     fn check(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        let device_len_bytes = self.len_bytes();
-        if self.is_read_only {
-            return Err(Error::ReadOnly);
-        }
-        match offset.checked_add(len_bytes) {
-            Some(end) if end <= device_len_bytes => Ok(()),
-            _ => Err(Error::OutOfRange { offset, len_bytes, device_len_bytes }),
-        }
+        if self.is_read_only { Err(Error::ReadOnly) } else { self.check_read(offset, len_bytes) }
     }
 
     /// Reads from one member after the other, until one answers.
@@ -384,7 +382,7 @@ impl<D: Device> DeviceSet<D> {
             let state = self.state.read();
             let count = state.in_sync().count();
             let turn = (offset >> STRIPE_LOG2) as usize % count.max(1);
-            for at in state.in_sync().skip(turn).chain(state.in_sync().take(turn)) {
+            for at in state.in_sync_from(turn) {
                 let slot = &state.slots[at];
                 let Some(device) = slot.in_sync() else { continue };
                 match read(device) {

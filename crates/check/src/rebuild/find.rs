@@ -6,12 +6,10 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
-use dendro_format::superblock::{
-    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET, KNOWN_INCOMPATIBLE,
-    READ_ONLY_REMOVALS,
-};
+use dendro_format::superblock::{INCOMPATIBLE_MIRRORS, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS};
 use dendro_format::{Addr, Checkpoint, Layout, PartialHeader, Superblock};
 
+use super::superblock::ASSUMED_INCOMPATIBLE;
 use crate::error::{Error, Result};
 
 /// So many partial segments that agree are enough.
@@ -45,8 +43,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         compatible: 0,
         read_only: READ_ONLY_REMOVALS,
         // What lay in spare segments is lost with the superblocks.
-        incompatible: KNOWN_INCOMPATIBLE
-            & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS | INCOMPATIBLE_SET),
+        incompatible: ASSUMED_INCOMPATIBLE,
         layout: Layout::new(log2, segment_count).ok()?,
         clean: false,
         compression: 0,

@@ -4,10 +4,7 @@ use dendro_base::Timestamp;
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::layout::backup_area;
-use dendro_format::superblock::{
-    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET, KNOWN_INCOMPATIBLE,
-    READ_ONLY_REMOVALS,
-};
+use dendro_format::superblock::{INCOMPATIBLE_MIRRORS, READ_ONLY_REMOVALS};
 use dendro_format::{Checkpoint, Identity, Layout, SegmentNo, Superblock};
 
 use super::missing::SEQ_SKIP;
@@ -170,8 +167,7 @@ impl Found {
             read_only: self.superblock.read_only | READ_ONLY_REMOVALS,
             incompatible: self.superblock.incompatible
                 | of_mirrors
-                | (KNOWN_INCOMPATIBLE
-                    & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS | INCOMPATIBLE_SET)),
+                | superblock::ASSUMED_INCOMPATIBLE,
             checkpoint_addr: of.addr,
             checkpoint_len_bytes: of.len_bytes,
             checkpoint_crc32c: of.crc32c,

@@ -70,10 +70,9 @@ impl Choice {
 pub(crate) struct Picking {
     /// The segments that are being cleaned, and those of jobs that wait to be continued.
     victims: BTreeSet<SegmentNo>,
-    /// Segments that could not be emptied, and the time since which each is left alone.
-    set_aside: BTreeMap<SegmentNo, Timestamp>,
-    /// Those of them with something that could not be read or whose checksum was wrong.
-    damaged: BTreeSet<SegmentNo>,
+    /// Segments that could not be emptied, the time since which each is left alone, and whether
+    /// something in it could not be read or had a wrong checksum.
+    set_aside: BTreeMap<SegmentNo, (Timestamp, bool)>,
     /// The victims; the best is the last.
     picked: Vec<Segment>,
     /// The choice that these were picked for, and the kind of policy that picked them.
@@ -89,7 +88,6 @@ impl Default for Picking {
         Self {
             victims: BTreeSet::new(),
             set_aside: BTreeMap::new(),
-            damaged: BTreeSet::new(),
             picked: Vec::new(),
             picked_for: None,
             picked_at: 0,
@@ -112,12 +110,7 @@ impl Picking {
 
     /// Leaves a segment that could not be emptied alone for a while.
     pub(super) fn set_aside(&mut self, segment: SegmentNo, now: Timestamp, is_damaged: bool) {
-        self.set_aside.insert(segment, now);
-        if is_damaged {
-            self.damaged.insert(segment);
-        } else {
-            self.damaged.remove(&segment);
-        }
+        self.set_aside.insert(segment, (now, is_damaged));
     }
 
     #[cfg(test)]
@@ -127,13 +120,12 @@ impl Picking {
 
     /// Whether the segment could not be emptied because of damage when that was tried last.
     pub(super) fn is_damaged(&self, segment: SegmentNo) -> bool {
-        self.damaged.contains(&segment)
+        self.set_aside.get(&segment).is_some_and(|(_, is_damaged)| *is_damaged)
     }
 
     /// Notes that a segment was emptied.
     pub(super) fn note_emptied(&mut self, segment: SegmentNo) {
         self.set_aside.remove(&segment);
-        self.damaged.remove(&segment);
     }
 
     /// Allows segments that were set aside to be picked again at once.
@@ -250,7 +242,7 @@ impl Picking {
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
         // Whoever asks for one segment decides when to try it again.
         let is_left = |at: &Timestamp| !matches!(choice, Choice::Only(_)) && is_young(at);
-        let set_aside = self.set_aside.iter().filter(|(_, at)| is_left(at));
+        let set_aside = self.set_aside.iter().filter(|(_, (at, _))| is_left(at));
         // Segments that have not been written yet cannot be read.
         let unwritten = engine.unwritten().map(|closed| closed.segment);
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use dendro_base::ManualClock;
-use dendro_device::{Device, MemoryDevice};
+use dendro_device::MemoryDevice;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, View};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_images::forge::Forge;
-use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
+use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
+
+use crate::common::new_disk;
 
 fn open(device: &Arc<MemoryDevice>, options: OpenOptions) -> Result<LogDisk, Error> {
     LogDisk::open(Arc::clone(device) as _, options, Arc::new(ManualClock::default()))
@@ -29,12 +31,7 @@ fn indices(disk: &LogDisk) -> Vec<u64> {
 /// A volume with three units behind its checkpoint, of which the second makes a list of the disk's
 /// own.
 fn image() -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(16 << 20));
-    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
-    let clock: Arc<dyn dendro_base::Clock> = Arc::new(ManualClock::default());
-    format(&shared, &options, &clock).expect("it is large enough");
-    let disk = open(&device, OpenOptions::default()).expect("it works");
+    let (disk, device) = new_disk(16 << 20, 256 << 10, OpenOptions::default());
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(Lid::FIRST, ListHints::default());
     disk.commit(aru).expect("there is room");

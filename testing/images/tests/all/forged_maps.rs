@@ -3,25 +3,22 @@
 
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock};
+use dendro_base::ManualClock;
 use dendro_check::{FindingKind, Options, verify};
-use dendro_device::{Device, MemoryDevice};
+use dendro_device::MemoryDevice;
 use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, View};
 use dendro_format::{ChildPtr, Key, NodePtr};
 use dendro_images::forge::Forge;
 use dendro_images::hostile;
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{LogDisk, OpenOptions};
+
+use crate::common::new_disk;
 
 const RECORDS: u64 = 2000;
 
 /// A volume whose map has some fifty leaves under one root.
 fn image() -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(16 << 20));
-    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-    format(&shared, &options, &clock).expect("the device works");
-    let disk = LogDisk::open(shared, OpenOptions::default(), clock).expect("the device works");
+    let (disk, device) = new_disk(16 << 20, 256 << 10, OpenOptions::default());
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(Lid::FIRST, ListHints::default());
     for index in 0..RECORDS {

@@ -18,6 +18,8 @@ use dendro_images::golden;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
 
+use crate::common::new_disk;
+
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
 const ALL: [(Contents, End); 8] = [
     (Contents::Plain, End::Clean),
@@ -315,12 +317,8 @@ fn any_segment_may_be_gone() {
 
 /// A volume that is filled with records until nothing more fits, so that most of it is map.
 fn full_of_records() -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(96 * SEGMENT_LEN_BYTES as u64));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
-    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
-    let disk =
-        LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock).expect("it works");
+    let len_bytes = 96 * SEGMENT_LEN_BYTES as u64;
+    let (disk, device) = new_disk(len_bytes, 128 << 10, OpenOptions::default());
     let list = disk.allocate_list().expect("it works");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default());
@@ -443,13 +441,9 @@ fn the_end_of_the_device_may_be_gone() {
 /// one, apart from the main log. Returns its pages too.
 fn with_pages_apart() -> (Vec<u8>, Vec<u8>) {
     const PAGE_LEN_BYTES: usize = 4096;
-    let device = Arc::new(MemoryDevice::new(8 << 20));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
-    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
     let policy = Arc::new(Scatter::new(Classes { users: 2, survivors: 1 }, 4));
     let options = OpenOptions { stream_bytes: 0, policy, ..OpenOptions::default() };
-    let disk = LogDisk::open(Arc::clone(&device) as _, options, clock).expect("it works");
+    let (disk, device) = new_disk(8 << 20, 128 << 10, options);
     let list = disk.allocate_list().expect("it works");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default());

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Rng};
+use dendro_base::{ManualClock, Rng};
 use dendro_check::Volume;
-use dendro_device::{Device, MemoryDevice};
+use dendro_device::MemoryDevice;
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, Op, Versions, View};
 use dendro_format::{Head, Record, Superblock};
-use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
+use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
 
+use crate::common::new_disk;
 use crate::rebuild::{
     SEGMENT_LEN_BYTES, Whole, destroy, nodes, open, rebuilt, superblock, volumes,
 };
@@ -35,12 +36,7 @@ fn a_volume_opens_again_after_the_checkpoints_segment_was_exchanged_with_another
 /// Two checkpoints, and between them a unit that changes a record and writes a page. Returns the
 /// page too, and the list.
 fn with_unit_between_checkpoints() -> (LogDisk, Arc<MemoryDevice>, Vec<u8>, Lid) {
-    let device = Arc::new(MemoryDevice::new(8 << 20));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
-    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
-    let disk =
-        LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock).expect("it works");
+    let (disk, device) = new_disk(8 << 20, 128 << 10, OpenOptions::default());
     let list = disk.allocate_list().expect("it works");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default());
