@@ -6,6 +6,7 @@
 //! without crashes, and with a random amount of background work. No removal may be refused. At the
 //! end, as much can be written as on the new volume.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -70,19 +71,35 @@ struct Session {
 }
 
 /// How many volumes were filled and emptied.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Tally {
-    /// All of them.
-    pub done: u64,
-    /// Those of which something could not be removed, or space was not freed.
-    pub failed: u64,
+    done: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Tally {
+    /// Of how many something could not be removed, or space was not freed.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = self.done.load(Ordering::Relaxed);
+        write!(f, "{done} volumes were filled and emptied, {} were stuck", self.failed())
+    }
 }
 
 /// Fills and empties the volumes of `seeds` on several threads. `failed` is called for those that
 /// fail.
-pub fn run_seeds(seeds: Range<u64>, thread_count: usize, failed: &(dyn Fn(&str) + Sync)) -> Tally {
+pub fn run_seeds(
+    seeds: Range<u64>,
+    thread_count: usize,
+    tally: &Tally,
+    failed: &(dyn Fn(&str) + Sync),
+) {
     let next = AtomicU64::new(seeds.start);
-    let failed_count = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..thread_count {
             scope.spawn(|| {
@@ -92,14 +109,14 @@ pub fn run_seeds(seeds: Range<u64>, thread_count: usize, failed: &(dyn Fn(&str) 
                         break;
                     }
                     if let Err(failure) = run(seed) {
-                        failed_count.fetch_add(1, Ordering::Relaxed);
+                        tally.failed.fetch_add(1, Ordering::Relaxed);
                         failed(&failure);
                     }
+                    tally.done.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    Tally { done: seeds.end - seeds.start, failed: failed_count.into_inner() }
 }
 
 /// Fills and empties the volume that `seed` makes.

@@ -1,11 +1,13 @@
 //! Crashes one seed after the other, without end, until something is wrong.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 use dendro_base::Rng;
+use dendro_base::sync::Mutex;
 use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure, Run};
 use dendro_sim::damaged;
@@ -20,6 +22,9 @@ const THREADS_DEVICE_LEN_BYTES: u64 = 64 << 20;
 
 /// More than damaged images may make the process map: what they state is bounded before it is used.
 const MAX_PEAK_BYTES: u64 = 4 << 30;
+
+/// How often it is said how far a run is.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Simulated power cuts: random work on a simulated device, crash images of it, and a check that
 /// each holds a prefix of the work at or past the last flush.
@@ -92,28 +97,29 @@ fn main() -> ExitCode {
         return damage_images(&arguments, count);
     }
     let tally = Tally::default();
-    let outcome = if arguments.crowded {
-        soak_runs(&arguments, &tally, |seed| {
-            let (system, device_len_bytes, crowd) = workload::crowded_of_seed(seed);
-            let run = crowded::record(&system, seed, device_len_bytes, &crowd)?;
-            Ok((system, run))
-        })
-    } else if let Some(workers) = arguments.workers {
-        soak_runs(&arguments, &tally, |seed| {
-            let (system, _) = workload::of_seed(seed);
-            let run = threads::record(&system, seed, THREADS_DEVICE_LEN_BYTES, workers, 100)?;
-            Ok((system, run))
-        })
-    } else if arguments.files {
-        run(&arguments, &tally, workload::files_of_seed)
-    } else if arguments.mirrored {
-        run(&arguments, &tally, workload::mirrored_of_seed)
-    } else if arguments.large {
-        run(&arguments, &tally, workload::large_of_seed)
-    } else {
-        run(&arguments, &tally, workload::of_seed)
-    };
-    println!("{tally}");
+    let outcome = telling(&tally, || {
+        if arguments.crowded {
+            soak_runs(&arguments, &tally, |seed| {
+                let (system, device_len_bytes, crowd) = workload::crowded_of_seed(seed);
+                let run = crowded::record(&system, seed, device_len_bytes, &crowd)?;
+                Ok((system, run))
+            })
+        } else if let Some(workers) = arguments.workers {
+            soak_runs(&arguments, &tally, |seed| {
+                let (system, _) = workload::of_seed(seed);
+                let run = threads::record(&system, seed, THREADS_DEVICE_LEN_BYTES, workers, 100)?;
+                Ok((system, run))
+            })
+        } else if arguments.files {
+            run(&arguments, &tally, workload::files_of_seed)
+        } else if arguments.mirrored {
+            run(&arguments, &tally, workload::mirrored_of_seed)
+        } else if arguments.large {
+            run(&arguments, &tally, workload::large_of_seed)
+        } else {
+            run(&arguments, &tally, workload::of_seed)
+        }
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -123,14 +129,43 @@ fn main() -> ExitCode {
     }
 }
 
+/// Works, and says each minute and at the end how far it is.
+fn telling<T>(tally: &(impl Display + Sync), work: impl FnOnce() -> T) -> T {
+    each_minute(tally, || (), work)
+}
+
+/// Works, and says each minute and at the end how far it is. `look` is called each minute too.
+fn each_minute<T>(
+    tally: &(impl Display + Sync),
+    look: impl Fn() + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
+    let done = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            std::thread::park_timeout(MINUTE);
+            while !done.load(Ordering::Relaxed) {
+                println!("{tally}");
+                look();
+                std::thread::park_timeout(MINUTE);
+            }
+        });
+        let outcome = work();
+        done.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        outcome
+    });
+    println!("{tally}");
+    outcome
+}
+
 /// Flips single bits in crash images, of the seed that was asked for or of as many as it takes.
 fn flip_bits(arguments: &Arguments, count: u64) -> ExitCode {
     let tally = flipped::Tally::default();
-    let outcome = match arguments.seed {
+    let outcome = telling(&tally, || match arguments.seed {
         Some(seed) => flipped::run_seed(seed, &tally),
         None => flipped::run_flips(arguments.from, count, arguments.threads, &tally),
-    };
-    println!("{tally}");
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -144,31 +179,22 @@ fn flip_bits(arguments: &Arguments, count: u64) -> ExitCode {
 /// one of them takes far too long, or too much memory.
 fn damage_images(arguments: &Arguments, count: u64) -> ExitCode {
     let tally = damaged::Tally::default();
-    let done = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut before = (u64::MAX, Vec::new());
-            while !done.load(Ordering::Relaxed) {
-                std::thread::park_timeout(Duration::from_secs(60));
-                println!("{tally}");
-                let now = (tally.count(), tally.running());
-                if now == before && !now.1.is_empty() {
-                    eprintln!("no end of (seed, image) {:?}", now.1);
-                    std::process::exit(1);
-                }
-                before = now;
-            }
-        });
-        let outcome = match arguments.seed {
-            Some(seed) => damaged::run_seed(seed, arguments.image, &tally),
-            None => damaged::run_images(arguments.from, count, arguments.threads, &tally),
-        };
-        done.store(true, Ordering::Relaxed);
-        watch.thread().unpark();
-        outcome
+    let before = Mutex::new((u64::MAX, Vec::new()));
+    let ends = || {
+        let now = (tally.count(), tally.running());
+        let mut before = before.lock();
+        if now == *before && !now.1.is_empty() {
+            eprintln!("no end of (seed, image) {:?}", now.1);
+            std::process::exit(1);
+        }
+        *before = now;
+    };
+    let outcome = each_minute(&tally, ends, || match arguments.seed {
+        Some(seed) => damaged::run_seed(seed, arguments.image, &tally),
+        None => damaged::run_images(arguments.from, count, arguments.threads, &tally),
     });
     let peak_bytes = peak_bytes();
-    println!("{tally}; {} MiB of memory at most", peak_bytes >> 20);
+    println!("{} MiB of memory at most", peak_bytes >> 20);
     match outcome {
         Ok(()) if peak_bytes < MAX_PEAK_BYTES => ExitCode::SUCCESS,
         Ok(()) => {
@@ -200,9 +226,11 @@ fn fill_and_empty(arguments: &Arguments) -> ExitCode {
             arguments.from..arguments.from.saturating_add(count)
         }
     };
-    let tally = emptied::run_seeds(seeds, arguments.threads, &|failure| eprintln!("{failure}"));
-    println!("{} volumes were filled and emptied, {} were stuck", tally.done, tally.failed);
-    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let tally = emptied::Tally::default();
+    telling(&tally, || {
+        emptied::run_seeds(seeds, arguments.threads, &tally, &|failure| eprintln!("{failure}"));
+    });
+    if tally.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the seed that was asked for, or all.
@@ -225,26 +253,14 @@ fn run<S: System>(
     }
 }
 
-/// Runs seeds until one fails, and says once in a while how far it is.
+/// Runs seeds until one fails.
 fn soak<S: System>(
     arguments: &Arguments,
     tally: &Tally,
     make: impl Fn(u64) -> (S, Effort) + Sync,
 ) -> Result<(), Failure> {
     let end = arguments.seeds.map_or(u64::MAX, |count| arguments.from.saturating_add(count));
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let report = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                std::thread::park_timeout(Duration::from_secs(60));
-                println!("{tally}");
-            }
-        });
-        let outcome = run_seeds(arguments.from..end, arguments.threads, tally, make);
-        done.store(true, Ordering::Relaxed);
-        report.thread().unpark();
-        outcome
-    })
+    run_seeds(arguments.from..end, arguments.threads, tally, make)
 }
 
 /// Does with each seed what several threads do on a disk, and crashes that, until one fails.
