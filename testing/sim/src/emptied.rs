@@ -236,9 +236,15 @@ impl Session {
         if deletes_versions_first {
             self.delete_versions()?;
         }
-        self.remove_all()?;
-        self.tell("everything was removed".into());
-        self.delete_versions()?;
+        // A crash while versions are deleted can bring files back.
+        loop {
+            self.remove_all()?;
+            self.tell("everything was removed".into());
+            self.delete_versions()?;
+            if self.names()?.is_empty() {
+                break;
+            }
+        }
         self.settle()?;
         self.tell("versions were deleted".into());
         self.verify()?;

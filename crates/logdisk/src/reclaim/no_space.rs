@@ -85,18 +85,22 @@ impl Reclaimer {
     }
 
     /// Collects what only deleted versions had, until cleaning gains some segments from it or
-    /// nothing is left. Returns whether there was anything to collect.
+    /// nothing is left. Returns whether that has freed anything, or others have written meanwhile
+    /// and may have used what it freed.
     fn collect_for_room(&self) -> Result<bool> {
-        let live_bytes = || self.volume.read().state().segments().live_bytes();
+        let live_and_written_bytes = || {
+            let engine = self.volume.read();
+            (engine.state().segments().live_bytes(), engine.user_bytes())
+        };
+        let before = live_and_written_bytes();
         let freed_bytes =
             u64::from(MIN_CLEANED_AT_ONCE) * self.volume.layout().segment_size_bytes();
-        let enough = live_bytes().saturating_sub(freed_bytes);
-        let mut has_collected = false;
-        while live_bytes() > enough && (self.free_step()? || self.collector.collect_behind_forks())
-        {
-            has_collected = true;
-        }
-        Ok(has_collected)
+        let enough = before.0.saturating_sub(freed_bytes);
+        while live_and_written_bytes().0 > enough
+            && (self.free_step()? || self.collector.collect_behind_forks())
+        {}
+        let after = live_and_written_bytes();
+        Ok(after.0 < before.0 || after.1 > before.1)
     }
 
     /// Makes room for `need` and calls `change`, which concerns versions, as [`Volume::change`]

@@ -8,6 +8,9 @@
 //! the removal list in the map ([`crate::state::removals`]) names the lists whose removal is not
 //! finished.
 //!
+//! A list that cannot be read is passed over, and tried again after a while. A step that was made
+//! always brings the end nearer: callers repeat steps until there are none.
+//!
 //! A list of the number of a deleted list may be made at once. If much is left of the deleted one,
 //! the unit that makes the list begins an epoch, and the removal list names the epoch: whatever is
 //! older belongs to the deleted list, and is removed as before.
@@ -18,8 +21,10 @@
 //! 2. No list named there exists at the head that deleted it, unless it was made again. Then no
 //!    version sees what was written of it before the epoch in which it was made last.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dendro_base::Timestamp;
 use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::{Error, Result};
 use dendro_format::{Key, Space};
@@ -29,6 +34,7 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::reclaim::prune::Pruner;
 use crate::state::item::space_end;
+use crate::state::removals::Removals;
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
 
@@ -42,8 +48,35 @@ const MAX_PIECES_AT_END: usize = 256;
 /// The maximum time for which a query of free space takes out lists first.
 const MAX_QUERY_TIME: Duration = Duration::from_millis(50);
 
-/// The progress of taking out the content of a list.
-type Progress = Option<Place>;
+/// How long a list that could not be read is passed over.
+const PASSED_OVER_FOR: Duration = Duration::from_secs(60);
+
+/// The progress of taking out the content of lists.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The place in the list that is being taken out; none between two lists.
+    at: Option<Place>,
+    /// The lists that could not be read, and how often each had been deleted or made again.
+    unreadable: BTreeMap<u64, u64>,
+    /// When one of them could not be read last.
+    failed_at: Timestamp,
+}
+
+impl Progress {
+    /// The list to go on with.
+    fn next(&self, removals: &Removals) -> Option<u64> {
+        let from = self.at.map_or(0, |at| at.key.list);
+        removals.next(from, |list| self.unreadable.get(&list) == Some(&removals.times(list)))
+    }
+
+    /// Notes that the list in which the place lies cannot be read.
+    fn pass_over(&mut self, now: Timestamp) {
+        if let Some(at) = self.at.take() {
+            self.unreadable.insert(at.key.list, at.times);
+            self.failed_at = now;
+        }
+    }
+}
 
 /// A place in a list that is being removed.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +86,6 @@ struct Place {
     /// How often the list had been deleted or made again when the walk over it began. Doing so once
     /// more may leave entries behind the place, which must then be visited again.
     times: u64,
-}
-
-impl Place {
-    /// The place behind all of a list.
-    const fn behind(list: u64) -> Self {
-        Self { key: Key::first(list + 1, Space::Records, 0), times: 0 }
-    }
 }
 
 /// A part of a list that is judged at once.
@@ -92,21 +118,26 @@ pub(crate) struct Remover {
 }
 
 impl Remover {
-    pub(crate) const fn new(volume: Arc<Volume>, pruner: Arc<Pruner>) -> Self {
-        Self { volume, pruner, progress: Mutex::new(None) }
+    pub(crate) fn new(volume: Arc<Volume>, pruner: Arc<Pruner>) -> Self {
+        Self { volume, pruner, progress: Mutex::default() }
     }
 
     /// See [`LogDisk::removal_step`](crate::LogDisk::removal_step).
     pub(crate) fn step(&self) -> Result<bool> {
         let mut progress = self.progress.lock();
-        let removed = self.remove_piece(&mut progress);
-        if let (Err(Error::Io(_) | Error::Corrupted(_)), Some(at)) = (&removed, *progress) {
-            // A list that cannot be read is tried again after the others. The read has noted the
-            // damage.
-            *progress = Some(Place::behind(at.key.list));
+        if !progress.unreadable.is_empty() {
+            let now = self.volume.now();
+            if now.since(progress.failed_at) >= PASSED_OVER_FOR {
+                progress.unreadable.clear();
+            }
         }
-        match removed {
-            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
+        match self.remove_piece(&mut progress) {
+            Err(Error::NoSpace { .. }) => Ok(false),
+            // The read has noted the damage.
+            Err(Error::Io(_) | Error::Corrupted(_)) => {
+                progress.pass_over(self.volume.now());
+                Ok(true)
+            }
             outcome => outcome,
         }
     }
@@ -142,23 +173,24 @@ impl Remover {
         {}
     }
 
-    /// Takes out a piece of the next list. `progress` is the place of the piece until it has been
+    /// Takes out a piece of the next list. `progress` names the place of the piece until it has been
     /// taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress) -> Result<bool> {
         let at = {
             let engine = self.volume.read();
             let removals = engine.state().removals();
-            let next = removals.next(progress.map_or(0, |at| at.key.list));
-            let Some(list) = next.filter(|_| self.volume.check_writable(&engine).is_ok()) else {
+            let Some(list) =
+                progress.next(removals).filter(|_| self.volume.check_writable(&engine).is_ok())
+            else {
                 return Ok(false);
             };
             let times = removals.times(list);
             // The list's own entries are pruned last, because they determine what of its content is
             // seen.
             let start = Place { key: Key::first(list, Space::Records, 0), times };
-            progress.filter(|at| at.key.list == list && at.times == times).unwrap_or(start)
+            progress.at.filter(|at| at.key.list == list && at.times == times).unwrap_or(start)
         };
-        *progress = Some(at);
+        progress.at = Some(at);
         let list = at.key.list;
         let (piece, has_unseen) =
             self.volume.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
@@ -167,9 +199,9 @@ impl Remover {
         }
         if piece.is_last {
             self.end_removal(list, at.times)?;
-            *progress = None;
+            progress.at = None;
         } else {
-            *progress = Some(Place { key: piece.to, ..at });
+            progress.at = Some(Place { key: piece.to, ..at });
         }
         Ok(true)
     }

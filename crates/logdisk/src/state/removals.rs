@@ -36,10 +36,11 @@ impl Removals {
         self.lists.len()
     }
 
-    /// The list with the lowest number from `list` on, or else the first one.
-    pub(crate) fn next(&self, list: u64) -> Option<u64> {
-        let next = self.lists.range(list..).next().or_else(|| self.lists.first_key_value());
-        next.map(|(&list, _)| list)
+    /// The list with the lowest number from `list` on, or else the first one; but none that is to be
+    /// passed over.
+    pub(crate) fn next(&self, list: u64, is_passed_over: impl Fn(u64) -> bool) -> Option<u64> {
+        let lists = self.lists.range(list..).chain(self.lists.range(..list));
+        lists.map(|(&list, _)| list).find(|&list| !is_passed_over(list))
     }
 
     /// All of them.

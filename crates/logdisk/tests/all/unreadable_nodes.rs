@@ -139,7 +139,11 @@ fn open_with_a_small_cache(device: &Arc<SimDevice>) -> LogDisk {
 }
 
 fn open_with_a_cache_of(cache_size_bytes: u64, device: &Arc<SimDevice>) -> LogDisk {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    open_at(&Arc::new(ManualClock::default()), cache_size_bytes, device)
+}
+
+fn open_at(clock: &Arc<ManualClock>, cache_size_bytes: u64, device: &Arc<SimDevice>) -> LogDisk {
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let cleaning = CleanSettings {
         min_clean_segments: Some(60),
         coalescing: CoalesceSettings { moves_everything: true, ..CoalesceSettings::default() },
@@ -297,8 +301,9 @@ fn a_checkpoint_that_cannot_read_the_map_is_tried_again_while_writers_continue()
     assert!(failed_count > 0, "it read nothing");
 }
 
-#[test]
-fn a_deleted_list_that_cannot_be_read_does_not_block_other_removals() {
+/// A disk on which two lists were deleted and not yet removed. A leaf in the middle of the first
+/// cannot be read. A snapshot may have both.
+fn with_an_unreadable_removal(has_snapshot: bool) -> (Arc<SimDevice>, LogDisk, Arc<ManualClock>) {
     const MARK: [u8; 200] = [0xee; 200];
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -321,7 +326,11 @@ fn a_deleted_list_that_cannot_be_read_does_not_block_other_removals() {
     }
     disk.shut_down().expect("the device works");
     drop(disk);
-    let disk = open_with_a_small_cache(&device);
+    let clock = Arc::new(ManualClock::default());
+    let disk = open_at(&clock, 64 << 10, &device);
+    if has_snapshot {
+        disk.snapshot(0, None).expect("there is room");
+    }
     for list in lists {
         let mut aru = Aru::new(View::HEAD);
         aru.delete_list(list).set_reclaims();
@@ -333,16 +342,50 @@ fn a_deleted_list_that_cannot_be_read_does_not_block_other_removals() {
     device.inject(Fault::fail(Call::Read).forever().when(move |offset, len_bytes| {
         marked.iter().any(|at| (offset..offset + len_bytes).contains(at))
     }));
+    (device, disk, clock)
+}
+
+#[test]
+fn a_deleted_list_that_cannot_be_read_does_not_block_other_removals() {
+    let (device, disk, clock) = with_an_unreadable_removal(false);
     let live_bytes = || disk.stats().live_bytes;
-    for _ in 0..1_000 {
-        disk.removal_step().expect("the disk takes writes");
-    }
-    assert!(device.struck_count() > 1, "what cannot be read was not tried again");
+    let strikes_of_a_minute = || {
+        let before = device.struck_count();
+        let steps = (0..).take_while(|_| disk.removal_step().expect("the disk takes writes"));
+        assert!(steps.count() < 1_000, "the steps have no end");
+        clock.advance(Duration::from_secs(60));
+        device.struck_count() - before
+    };
+    assert!(strikes_of_a_minute() > 0, "all can be read");
     assert!((400_000..2_000_000).contains(&live_bytes()), "{} bytes are left", live_bytes());
+    assert!(strikes_of_a_minute() > 0, "what cannot be read was not tried again");
     device.clear_faults();
     while disk.background_step().expect("the device works") {}
     disk.checkpoint().expect("the device works");
     assert!(live_bytes() < 64 << 10, "{} bytes are left", live_bytes());
+}
+
+#[test]
+fn a_unit_is_refused_though_a_deleted_list_cannot_be_read_if_cleaning_gains_no_room() {
+    let (device, disk, _) = with_an_unreadable_removal(true);
+    let list = disk.allocate_list().expect("there is room");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    let write = |first_page| {
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, first_page, vec![3; 16 * PAGE_SIZE]);
+        disk.commit(aru)
+    };
+    let pages = disk.space().available_bytes / PAGE_SIZE as u64 * 9 / 10;
+    (0..pages).step_by(16).for_each(|first| {
+        write(first).expect("there is room");
+    });
+    // Segments are read in large parts, and nodes are shorter.
+    device.inject(Fault::fail(Call::Read).forever().when(|_, len_bytes| len_bytes > 32 << 10));
+    let mut rng = Rng::new(1);
+    let refused = (0..10_000).find_map(|_| write(rng.below(pages / 16) * 16).err());
+    assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
 }
 
 /// A volume whose table of versions takes several leaves, with a list that takes many.
