@@ -5,6 +5,8 @@
 //! no special record for that, and a crash in the middle loses nothing. Nodes of the map are marked
 //! dirty and are written elsewhere by the next checkpoint.
 
+use std::ops::ControlFlow;
+
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Lid, Result};
@@ -28,6 +30,13 @@ use crate::state::item::ItemKey;
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
 use crate::walk::{MapWalk, Visit};
+
+/// The number of blocks that are moved while the lock is held. Taking the lock for each block costs
+/// as much as moving it, and clients wait as often.
+const MOVED_AT_ONCE: usize = 16;
+
+/// The number of chunks that are looked up while the lock is held.
+const CHUNKS_LOOKED_AT: usize = 64;
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +125,7 @@ pub(super) fn read_blocks(volume: &Volume, blocks: &[NamedPage], body: &mut Body
 
 /// Writes those of `blocks` again that the map still names, and adds their bytes to `moved_bytes`.
 /// Returns whether all of them matched their checksums in what was read of the segment. The lock is
-/// held for one chunk at a time.
+/// held for a few chunks at a time.
 pub(super) fn move_blocks(
     volume: &Volume,
     accounts: &Accounts,
@@ -134,12 +143,22 @@ pub(super) fn move_blocks(
             None => unsound.push(*block),
         }
     }
-    for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-        let bytes = volume.change(LockHolder::Cleaning, |engine, nodes| {
-            engine.keep_segments(accounts.kept_from_survivors(engine).into());
-            engine.relocate(chunk, None, nodes)
+    let mut rest = &sound[..];
+    while !rest.is_empty() {
+        volume.change(LockHolder::Cleaning, |engine, nodes| {
+            let mut left = MOVED_AT_ONCE;
+            // Each chunk is a unit: those that were moved stay so if the next one misses a node.
+            while left > 0
+                && let Some(chunk) = rest.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)).next()
+            {
+                engine.keep_segments(accounts.kept_from_survivors(engine).into());
+                let bytes = engine.relocate(chunk, None, nodes)?;
+                moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+                rest = &rest[chunk.len()..];
+                left = left.saturating_sub(chunk.len());
+            }
+            Ok(())
         })?;
-        moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
     if unsound.is_empty() {
         return Ok(true);
@@ -167,15 +186,21 @@ pub(super) fn note_damage(volume: &Volume, block: &NamedPage) {
 pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result<Vec<NamedPage>> {
     blocks.sort_by_key(|block| (block.key(), block.page_index));
     let mut live = Vec::new();
-    for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
-        let key = chunk[0].key();
-        let found = volume.look(|engine, nodes| engine.state().chunk_at(&key, nodes))?;
-        let Some(found) = found else { continue };
-        live.extend(chunk.iter().filter(|block| {
-            let slot = (block.page_index % CHUNK_PAGES) as u32;
-            found.get(slot) == Some(block.page)
-        }));
-    }
+    let mut visited = 0;
+    volume.walk(&mut visited, |engine, visited, nodes| {
+        for _ in 0..CHUNKS_LOOKED_AT {
+            let mut chunks = blocks[*visited..].chunk_by(NamedPage::is_in_chunk_of);
+            let Some(chunk) = chunks.next() else { return Ok(ControlFlow::Break(())) };
+            if let Some(found) = engine.state().chunk_at(&chunk[0].key(), nodes)? {
+                live.extend(chunk.iter().filter(|block| {
+                    let slot = (block.page_index % CHUNK_PAGES) as u32;
+                    found.get(slot) == Some(block.page)
+                }));
+            }
+            *visited += chunk.len();
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(live)
 }
 

@@ -173,8 +173,8 @@ impl Remover {
         {}
     }
 
-    /// Takes out a piece of the next list. `progress` names the place of the piece until it has been
-    /// taken out, and none when nothing is left of the list.
+    /// Takes out a piece of the next list. `progress` names the place of the piece until it has
+    /// been taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress) -> Result<bool> {
         let at = {
             let engine = self.volume.read();

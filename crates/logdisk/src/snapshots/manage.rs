@@ -55,14 +55,7 @@ impl VersionManager {
         change: impl Fn(&mut VersionTable) -> Result<T>,
     ) -> Result<T> {
         self.mark_feature(&change)?;
-        // A deletion may delete all ancestors too.
-        let branches = self.volume.read().state().versions().table().ancestors().len() as u64;
-        let need = Need {
-            log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
-            kept_bytes: self.reserve_for_versions(reclaims),
-            given_back_bytes: 0,
-            reclaims,
-        };
+        let need = self.need(reclaims);
         let changed = self
             .reclaimer
             .with_room(need, |engine, nodes| engine.change_versions(&change, nodes))?;
@@ -70,11 +63,20 @@ impl VersionManager {
         Ok(changed)
     }
 
-    /// The bytes that must stay free in addition when a volume gets its first version.
-    fn reserve_for_versions(&self, reclaims: bool) -> u64 {
+    /// What a change needs.
+    fn need(&self, reclaims: bool) -> Need {
         let engine = self.volume.read();
-        let has_none = !engine.state().versions().are_several();
-        if has_none && !reclaims { self.accounts.map_bytes(&engine) } else { 0 }
+        let versions = engine.state().versions();
+        // A deletion may delete all ancestors too.
+        let branches = versions.table().ancestors().len() as u64;
+        // When a volume gets its first version, as much as the map takes must stay free.
+        let is_first = !reclaims && !versions.are_several();
+        Need {
+            log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
+            kept_bytes: if is_first { self.accounts.map_bytes(&engine) } else { 0 },
+            given_back_bytes: 0,
+            reclaims,
+        }
     }
 }
 

@@ -36,8 +36,7 @@ impl Removals {
         self.lists.len()
     }
 
-    /// The list with the lowest number from `list` on, or else the first one; but none that is to be
-    /// passed over.
+    /// The list with the lowest number from `list` on, or else the first one. Some are passed over.
     pub(crate) fn next(&self, list: u64, is_passed_over: impl Fn(u64) -> bool) -> Option<u64> {
         let lists = self.lists.range(list..).chain(self.lists.range(..list));
         lists.map(|(&list, _)| list).find(|&list| !is_passed_over(list))
