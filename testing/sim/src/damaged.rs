@@ -146,7 +146,10 @@ pub fn run_seed(seed: u64, only: Option<u64>, tally: &Tally) -> Result<(), Failu
             continue;
         }
         let mut rng = Rng::new(seed ^ which.rotate_left(24));
-        let (image, other) = (source.image(&mut rng), source.image(&mut rng));
+        let mut images = [source.image(&mut rng), source.image(&mut rng)];
+        // A device may have lost writes, but it has none that are still to come.
+        images.sort_by_key(|(event, _)| *event);
+        let [(_, other), (_, image)] = images;
         // A crash may have left no sound one: while the volume was made.
         let Some(anatomy) = Anatomy::of(&image).map(Arc::new) else { continue };
         crash::without_panic(|| source.look_at(&image, &anatomy)).map_err(failure)?;
@@ -170,7 +173,7 @@ pub fn run_seed(seed: u64, only: Option<u64>, tally: &Tally) -> Result<(), Failu
 /// An image that is damaged again and again.
 struct Subject {
     image: Vec<u8>,
-    /// That of another moment.
+    /// That of an earlier moment.
     other: Vec<u8>,
     anatomy: Arc<Anatomy>,
     forge: Option<Forge>,

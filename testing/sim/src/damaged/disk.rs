@@ -2,7 +2,7 @@
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
-use dendro_check::{Options as CheckOptions, Severity, verify};
+use dendro_check::{Finding, Options as CheckOptions, Severity, verify};
 use dendro_device::sim::CrashStyle;
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::ModelVersions;
@@ -64,12 +64,12 @@ impl Lists {
 }
 
 impl Source for Lists {
-    fn image(&self, rng: &mut Rng) -> Vec<u8> {
+    fn image(&self, rng: &mut Rng) -> (usize, Vec<u8>) {
         // Later, there is more to be lost.
         let len = self.run.recording.len() as u64 + 1;
         let event = rng.below(len).max(rng.below(len)) as usize;
         let style = CrashStyle::draw(rng);
-        self.run.recording.image_at(event, rng, style).to_bytes()
+        (event, self.run.recording.image_at(event, rng, style).to_bytes())
     }
 
     fn look_at(&mut self, _: &[u8], _: &Arc<Anatomy>) -> Outcome<()> {
@@ -126,7 +126,10 @@ impl Source for Lists {
         let shut_down = disk.shut_down();
         drop(disk);
         if is_sound_after && shut_down.is_ok() && !is_forged && !is_sound(&*opened) {
-            return Err("it was sound, and is not any more after it was written to".into());
+            return Err(format!(
+                "it was sound, and is not any more after it was written to: {:?}",
+                findings(&*opened)
+            ));
         }
         Ok(match (is_forged, is_whole) {
             (true, _) => Kind::Forged { is_sound: is_sound_after, mended: false },
@@ -137,8 +140,13 @@ impl Source for Lists {
 }
 
 fn is_sound(device: &dyn Device) -> bool {
+    findings(device).is_empty()
+}
+
+/// What a check finds that is worse than a note.
+fn findings(device: &dyn Device) -> Vec<Finding> {
     let report = verify(device, &CheckOptions { data: true });
-    report.worst().is_none_or(|worst| worst == Severity::Note)
+    report.findings.into_iter().filter(|finding| finding.severity() > Severity::Note).collect()
 }
 
 /// Writes something, and does the background work that is due.

@@ -51,15 +51,15 @@ impl Files {
 }
 
 impl Source for Files {
-    fn image(&self, rng: &mut Rng) -> Vec<u8> {
+    fn image(&self, rng: &mut Rng) -> (usize, Vec<u8>) {
         let count = self.work.recording.len() as u64 + 1;
         // At the end of the work there is most to be lost.
         let event = match rng.below(3) {
             0 => count - 1,
             _ => rng.below(count).max(rng.below(count)),
-        };
+        } as usize;
         let style = CrashStyle::draw(rng);
-        self.work.recording.image_at(event as usize, rng, style).to_bytes()
+        (event, self.work.recording.image_at(event, rng, style).to_bytes())
     }
 
     fn look_at(&mut self, image: &[u8], anatomy: &Arc<Anatomy>) -> Outcome<()> {

@@ -27,7 +27,7 @@ pub(super) enum Harm {
     /// Random bytes.
     Noise(Range<usize>),
     Zeros(Range<usize>),
-    /// Sectors are as another moment of the work had them.
+    /// Sectors are as an earlier moment of the work had them.
     Replay(Range<usize>),
     /// Two places changed their contents.
     Swap {
@@ -41,7 +41,7 @@ pub(super) enum Harm {
     Nodes(usize),
 }
 
-/// Damages an image; `other` is that of another moment of the same work.
+/// Damages an image; `other` is that of an earlier moment of the same work.
 pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8], anatomy: &Anatomy) -> Harm {
     let place = place(rng, image, anatomy);
     match rng.below(22) {

@@ -12,8 +12,8 @@ const MAX_BACKGROUND_STEPS: u64 = 100_000;
 
 /// What makes images of recorded work.
 pub(super) trait Source {
-    /// An image of any moment.
-    fn image(&self, rng: &mut Rng) -> Vec<u8>;
+    /// An image of any moment, and after how many events that is.
+    fn image(&self, rng: &mut Rng) -> (usize, Vec<u8>);
 
     /// Notes what an image holds that is to be damaged.
     fn look_at(&mut self, image: &[u8], anatomy: &Arc<Anatomy>) -> Outcome<()>;
