@@ -88,6 +88,15 @@ impl<'d> Head<'d> {
         Ok(Inode::decode(ino, record).ok())
     }
 
+    /// The i-node of `ino`; `None` if it is missing or malformed, or if there is no such list. A
+    /// map may have records of a list that nothing can be written to.
+    pub(super) fn listed_inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        match self.disk.hints(self.view, ino.lid())? {
+            Some(_) => self.inode(&mut self.edits(), ino),
+            None => Ok(None),
+        }
+    }
+
     /// Changes the i-node of `ino`, if it has one.
     pub(super) fn change_inode(
         &self,

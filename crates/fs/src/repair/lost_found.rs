@@ -69,7 +69,7 @@ pub(super) fn mend(head: &Head<'_>, finding: &Finding, names: &Names) -> Result<
 
 /// Where a file gets a name. `known` is the one that another version has in the directory `was_in`.
 fn place(head: &Head<'_>, child: Child, was_in: Ino, known: Option<&[u8]>) -> Result<Place> {
-    let parent = head.inode(&mut head.edits(), was_in)?;
+    let parent = head.listed_inode(was_in)?;
     let directory = match &parent {
         Some(parent) => {
             let is_for_root = parent.uid == 0 && parent.perm & 0o077 == 0;
@@ -103,7 +103,7 @@ fn is_inside(head: &Head<'_>, directory: Ino, above: Ino) -> Result<bool> {
         if at == above {
             return Ok(true);
         }
-        match head.inode(&mut head.edits(), at)? {
+        match head.listed_inode(at)? {
             Some(inode) if at != Ino::ROOT => at = Ino(inode.parent),
             _ => return Ok(false),
         }
@@ -112,7 +112,7 @@ fn is_inside(head: &Head<'_>, directory: Ino, above: Ino) -> Result<bool> {
 }
 
 fn is_directory(head: &Head<'_>, ino: Ino) -> Result<bool> {
-    let inode = head.inode(&mut head.edits(), ino)?;
+    let inode = head.listed_inode(ino)?;
     Ok(inode.is_some_and(|inode| inode.kind == FileKind::Directory))
 }
 

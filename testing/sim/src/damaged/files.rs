@@ -318,7 +318,7 @@ impl Examined<'_> {
                 return Ok(false);
             }
             if let Some((finding, error)) = repaired.failures.first() {
-                return Err(format!("{finding} is not mended: {error}"));
+                return Err(format!("{finding} is not mended: {error}; found: {findings:?}"));
             }
         }
         disk.shut_down().map_err(|error| format!("after the repair: {error}"))?;
