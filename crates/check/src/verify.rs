@@ -86,14 +86,16 @@ pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'
                 Ok(checkpoint) => {
                     verify_copies(&volume, &mut findings);
                     let table = Versions::read(&volume, &checkpoint);
+                    let seen = Seen::new(&volume, &checkpoint, &table);
+                    let mut of_versions = findings.with_versions(seen);
                     let counts = verify_checkpoint(
                         &volume,
                         (&checkpoint, &table),
                         options,
                         &mut watch,
-                        &mut findings,
+                        &mut of_versions,
                     );
-                    findings.find_versions(&mut Seen::new(&volume, &checkpoint, &table));
+                    findings = of_versions.without_versions();
                     versions = table.into_list();
                     counts
                 }
@@ -120,7 +122,7 @@ fn verify_checkpoint(
     (checkpoint, versions): (&Checkpoint, &Versions),
     options: &Options,
     watch: &mut Watch<'_>,
-    findings: &mut Findings,
+    findings: &mut Findings<'_>,
 ) -> Counts {
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
@@ -161,7 +163,7 @@ fn verify_checkpoint(
 }
 
 /// Both copies of the checkpoint, of which one can be read.
-fn verify_copies(volume: &Volume<'_>, findings: &mut Findings) {
+fn verify_copies(volume: &Volume<'_>, findings: &mut Findings<'_>) {
     let superblock = volume.superblock();
     for addr in [Some(superblock.checkpoint_addr), superblock.checkpoint_mirror] {
         let problem = addr.and_then(|addr| volume.checkpoint_at(superblock, addr).err());
@@ -171,7 +173,7 @@ fn verify_copies(volume: &Volume<'_>, findings: &mut Findings) {
     }
 }
 
-fn verify_positions(layout: Layout, checkpoint: &Checkpoint, findings: &mut Findings) {
+fn verify_positions(layout: Layout, checkpoint: &Checkpoint, findings: &mut Findings<'_>) {
     let mut check = |name: &str, HeadPosition { segment, offset_bytes }| {
         if !layout.is_log_segment(segment) || u64::from(offset_bytes) > layout.segment_size_bytes()
         {
@@ -188,7 +190,7 @@ fn verify_positions(layout: Layout, checkpoint: &Checkpoint, findings: &mut Find
     }
 }
 
-fn report_log(volume: &Volume<'_>, summary: &LogSummary, findings: &mut Findings) {
+fn report_log(volume: &Volume<'_>, summary: &LogSummary, findings: &mut Findings<'_>) {
     if summary.replayed_count > 0 {
         if volume.superblock().clean {
             findings.add(FindingKind::NotClean, summary.to_string());
@@ -208,7 +210,7 @@ fn mark_overlaps(
     checkpoint: &Checkpoint,
     log: &LogSummary,
     (first, watch): (u32, &mut Watch<'_>),
-    findings: &mut Findings,
+    findings: &mut Findings<'_>,
 ) -> Option<u32> {
     let layout = volume.layout();
     let mut marks = Marks::new(layout, first, watch.marks_bytes);

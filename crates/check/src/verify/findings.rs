@@ -6,7 +6,7 @@ use dendro_format::Key;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 
 use super::below::Below;
-use super::finding::{Finding, FindingKind};
+use super::finding::{Finding, FindingKind, SeenIn};
 use super::versions::Seen;
 
 /// How many findings of one kind are listed unless the caller says so. If there are more, one more
@@ -24,10 +24,12 @@ pub(super) enum About {
 }
 
 /// Findings, with a limit for each kind.
-pub(super) struct Findings {
+pub(super) struct Findings<'v> {
     max_of_a_kind: u64,
-    list: Vec<(Finding, Option<About>)>,
+    list: Vec<Finding>,
     counts: HashMap<FindingKind, u64>,
+    /// Tells which versions have what a finding is about, once the table of versions was read.
+    seen: Option<Seen<'v>>,
 }
 
 impl About {
@@ -40,6 +42,15 @@ impl About {
         list.filter(|list| *list < FIRST_SYSTEM_LIST)
     }
 
+    /// The versions that have it, perhaps none; `None` if the map does not tell.
+    fn seen_by(self, seen: &mut Seen<'_>) -> Option<SeenIn> {
+        match self {
+            Self::Entry(key, slots) => seen.by(&key, slots),
+            Self::Below(below) => seen.below(&below),
+            Self::List(_) => None,
+        }
+    }
+
     /// Whether it is about the disk's own lists alone, which are of no version.
     fn is_of_disk(self) -> bool {
         match self {
@@ -49,9 +60,20 @@ impl About {
     }
 }
 
-impl Findings {
+impl Findings<'_> {
     pub(super) fn new(max_of_a_kind: u64) -> Self {
-        Self { max_of_a_kind, list: Vec::new(), counts: HashMap::new() }
+        Self { max_of_a_kind, list: Vec::new(), counts: HashMap::new(), seen: None }
+    }
+
+    /// Goes on with findings that name the versions which have what they are about.
+    pub(super) fn with_versions<'s>(self, seen: Seen<'s>) -> Findings<'s> {
+        Findings { seen: Some(seen), ..self.without_versions() }
+    }
+
+    /// Goes on with findings that are not about versions.
+    pub(super) fn without_versions<'s>(self) -> Findings<'s> {
+        let Self { max_of_a_kind, list, counts, seen: _ } = self;
+        Findings { max_of_a_kind, list, counts, seen: None }
     }
 
     pub(super) fn add(&mut self, kind: FindingKind, detail: String) {
@@ -59,14 +81,30 @@ impl Findings {
     }
 
     /// Adds a finding about a list or a part of it. It names the list unless that is one of the
-    /// disk's own.
-    pub(super) fn add_about(&mut self, about: Option<About>, kind: FindingKind, detail: String) {
+    /// disk's own. Nobody misses the contents of what no version has, which waits to be collected:
+    /// that is a kind of its own, and must not take the place of what somebody misses.
+    pub(super) fn add_about(
+        &mut self,
+        about: Option<About>,
+        mut kind: FindingKind,
+        detail: String,
+    ) {
         let about = about.filter(|about| !about.is_of_disk());
+        let is_listed = self.count(kind) < self.max_of_a_kind;
+        let seen_in = match (about, &mut self.seen) {
+            (Some(about), Some(seen)) if is_listed || kind.is_of_contents() => about.seen_by(seen),
+            _ => None,
+        };
+        let is_gone = seen_in.as_ref().is_some_and(|seen_in| seen_in.count == 0);
+        if is_gone && kind.is_of_contents() {
+            kind = FindingKind::BlockGone;
+        }
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         if *count <= self.max_of_a_kind {
             let list = about.and_then(About::list);
-            self.list.push((Finding { list, ..Finding::new(kind, detail) }, about));
+            let seen_in = seen_in.filter(|_| !is_gone);
+            self.list.push(Finding { list, seen_in, ..Finding::new(kind, detail) });
         }
     }
 
@@ -75,28 +113,12 @@ impl Findings {
         *self.counts.entry(kind).or_default() += count;
     }
 
-    /// Notes of each finding which versions have what it is about. Nobody misses the contents of
-    /// what none has, which waits to be collected.
-    pub(super) fn find_versions(&mut self, seen: &mut Seen<'_>) {
-        for (finding, about) in &mut self.list {
-            let seen_in = match about {
-                Some(About::Entry(key, slots)) => seen.by(key, *slots),
-                Some(About::Below(below)) => seen.below(below),
-                Some(About::List(_)) | None => None,
-            };
-            let Some(seen_in) = seen_in else { continue };
-            if seen_in.count > 0 {
-                finding.seen_in = Some(seen_in);
-            } else if finding.kind.is_of_contents() {
-                *self.counts.entry(finding.kind).or_default() -= 1;
-                *self.counts.entry(FindingKind::BlockGone).or_default() += 1;
-                finding.kind = FindingKind::BlockGone;
-            }
-        }
+    fn count(&self, kind: FindingKind) -> u64 {
+        self.counts.get(&kind).copied().unwrap_or(0)
     }
 
     pub(super) fn finish(self) -> Vec<Finding> {
-        let mut list: Vec<Finding> = self.list.into_iter().map(|(finding, _)| finding).collect();
+        let mut list = self.list;
         for &kind in FindingKind::ALL {
             let count = self.counts.get(&kind).copied().unwrap_or(0);
             let listed = list.iter().filter(|finding| finding.kind == kind).count() as u64;

@@ -82,7 +82,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    pub(super) fn visit(&mut self, node: &Node, findings: &mut Findings) {
+    pub(super) fn visit(&mut self, node: &Node, findings: &mut Findings<'_>) {
         self.counts.node_count += 1;
         if self.volume.superblock().metadata_copies() > 1
             && self.checkpoint.mirror_of(self.volume.layout(), node.place.addr).is_none()
@@ -128,7 +128,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn visit_list(&mut self, key: &Key, findings: &mut Findings) {
+    fn visit_list(&mut self, key: &Key, findings: &mut Findings<'_>) {
         let Key { list, space, .. } = *key;
         if list >= FIRST_SYSTEM_LIST {
             return;
@@ -153,7 +153,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn visit_record(&mut self, key: &Key, bytes: &[u8], findings: &mut Findings) {
+    fn visit_record(&mut self, key: &Key, bytes: &[u8], findings: &mut Findings<'_>) {
         self.counts.record_count += 1;
         if key.list == VERSIONS_LIST
             && let Err(problem) = VersionRecord::decode(key.index, bytes)
@@ -172,7 +172,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn visit_page(&mut self, key: &Key, slot: u32, page: PageRef, findings: &mut Findings) {
+    fn visit_page(&mut self, key: &Key, slot: u32, page: PageRef, findings: &mut Findings<'_>) {
         self.counts.page_count += 1;
         if page.len_bytes == 0 {
             self.counts.zero_page_count += 1;
@@ -227,7 +227,13 @@ impl<'v> Walk<'v> {
 
     /// Checks that nothing else lies, or will be written, where these bytes are: the page that it
     /// is about, or a node of the map.
-    fn claim(&mut self, about: Option<About>, addr: Addr, len_bytes: u64, findings: &mut Findings) {
+    fn claim(
+        &mut self,
+        about: Option<About>,
+        addr: Addr,
+        len_bytes: u64,
+        findings: &mut Findings<'_>,
+    ) {
         let what = if about.is_some() { "page" } else { "map node" };
         let layout = self.volume.layout();
         let segment = layout.segment_of(addr);
@@ -247,7 +253,7 @@ impl<'v> Walk<'v> {
 
     /// After the last node of a map that could be read as a whole: what no version sees, and
     /// whether what was counted is what is recorded.
-    pub(super) fn finish(&mut self, findings: &mut Findings) {
+    pub(super) fn finish(&mut self, findings: &mut Findings<'_>) {
         self.invisible.extend(self.visibility.finish());
         for key in &self.invisible {
             findings.add_about(Some(About::List(key.list)), FindingKind::Unseen, key.to_string());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_check::{FindingKind, Options, Report, Volume, Watch, verify_watched};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const LISTS: u64 = 3;
@@ -82,9 +82,13 @@ fn sharers(disk: &LogDisk, lists: &[Lid]) -> BTreeMap<(u64, u64, u64), Vec<View>
 }
 
 fn verified(device: &dyn Device) -> Report {
+    verified_with(device, 100_000)
+}
+
+fn verified_with(device: &dyn Device, max_findings_of_a_kind: u64) -> Report {
     let watch = Watch {
         marks_bytes: 1 << 20,
-        max_findings_of_a_kind: 100_000,
+        max_findings_of_a_kind,
         progress: &mut |_, _| ControlFlow::Continue(()),
     };
     verify_watched(device, &Options { data: true }, watch)
@@ -144,6 +148,44 @@ fn a_damaged_block_is_named_with_all_versions_that_share_it() {
         assert_eq!(found, sharers.len(), "seed {seed}");
     }
     assert!(shared > 100 && past > 100, "{shared} shared, {past} of the past alone");
+}
+
+#[test]
+fn damage_that_nobody_sees_does_not_hide_what_somebody_sees() {
+    let mut rng = Rng::new(1);
+    let memory = Arc::new(MemoryDevice::new(8 << 20));
+    let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    let [gone, kept] = [(); 2].map(|()| disk.allocate_list().expect("there is room"));
+    let mut aru = Aru::new(View::HEAD);
+    for list in [gone, kept] {
+        let mut page = vec![0; PAGE_SIZE];
+        aru.create_list(list, ListHints::default());
+        for page_index in 0..4 {
+            rng.fill(&mut page);
+            aru.write_pages(list, page_index, page.clone());
+        }
+    }
+    disk.commit(aru).expect("there is room");
+    let snapshot = disk.snapshot(0, None).expect("there is room").view();
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_list(gone);
+    disk.commit(aru).expect("there is room");
+    let place = |view, list, page| disk.page_addr(view, list, page).expect("it is sound");
+    let mut damaged: Vec<_> = (0..4).filter_map(|page| place(snapshot, gone, page)).collect();
+    damaged.extend(place(View::HEAD, kept, 0));
+    disk.delete(snapshot).expect("it is not held");
+    disk.checkpoint().expect("there is room");
+    disk.flush(CommitSeq::LATEST).expect("the device works");
+    let mut image = memory.to_bytes();
+    damaged.iter().for_each(|addr| image[*addr as usize] ^= 1);
+    let report = verified_with(&MemoryDevice::from_bytes(&image), 2);
+    let count = |kind| report.findings.iter().filter(|finding| finding.kind == kind).count();
+    assert_eq!(damaged.len(), 5);
+    assert_eq!([FindingKind::BlockGone, FindingKind::BlockDamaged].map(count), [2, 1], "{report}");
 }
 
 /// The versions in which something of a list cannot be read.
