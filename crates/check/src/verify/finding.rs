@@ -74,6 +74,8 @@ kinds! {
     ChunkSkip = 27, Error, "a chunk's skip over older entries is wrong";
     /// One of two copies of a map node cannot be read, or is damaged.
     NodeCopy = 28, Warning, "one of two copies of a map node is damaged";
+    /// An entry's epoch is none, or one that has not begun.
+    EntryEpoch = 29, Error, "an entry of the map has an epoch that has not been";
     /// A block lies where none can.
     BlockOutside = 30, Error, "a page's block lies outside the log";
     /// A block cannot be read.

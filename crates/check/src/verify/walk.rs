@@ -107,6 +107,11 @@ impl<'v> Walk<'v> {
             self.counts.entry_count += 1;
             self.counts.system_entry_count += u64::from(key.list >= FIRST_SYSTEM_LIST);
             self.visit_list(key, findings);
+            if !(1..=self.checkpoint.epoch.max(1)).contains(&key.epoch) {
+                let about = Some(About::List(key.list));
+                let detail = format!("{key}, at checkpoint epoch {}", self.checkpoint.epoch);
+                findings.add_about(about, FindingKind::EntryEpoch, detail);
+            }
             let invisible = self.visibility.visit(key, value);
             if self.invisible.len() < MAX_FINDINGS_OF_A_KIND as usize {
                 self.invisible.extend(invisible);

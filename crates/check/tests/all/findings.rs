@@ -330,7 +330,8 @@ fn what_no_version_sees_is_found_unless_a_collection_is_going_to_find_it() {
     // Record 7 was replaced in the epoch after the one in which it was put, and nothing sees the
     // older value any more.
     let collecting = |sweep_since, list_epoch| {
-        with_leaf(|_, entries| {
+        with_leaf(|builder, entries| {
+            builder.checkpoint.epoch = 6;
             let newer = Key { epoch: 5, ..record_key(1, 7) };
             entries.insert(2, (newer, record(b"newer")));
             entries[0].0.epoch = list_epoch;

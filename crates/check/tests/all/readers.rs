@@ -278,7 +278,7 @@ fn everything_read_prints_and_serialises() {
     assert_eq!((json["kind"].as_str(), json["page"].as_u64()), (Some("write_block"), Some(0)));
     let (key, value) = volume.entries(&checkpoint, None, None).nth(1).unwrap().unwrap();
     let entry = info::EntryInfo::from((&key, &value));
-    assert_eq!(entry.to_string(), "1/record/7@0:0: 5 bytes 736576656e");
+    assert_eq!(entry.to_string(), "1/record/7@0:1: 5 bytes 736576656e");
     let usage = volume.usage(&checkpoint).unwrap();
     assert_eq!(usage.rows().map(|row| row.segment.0).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(usage.live_bytes(), checkpoint.live_bytes);

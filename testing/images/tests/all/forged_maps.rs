@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use dendro_base::ManualClock;
-use dendro_check::{FindingKind, Options, verify};
+use dendro_check::{Finding, FindingKind, Options, Volume, verify};
 use dendro_device::MemoryDevice;
 use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, View};
-use dendro_format::{ChildPtr, Key, NodePtr};
+use dendro_format::{ChildPtr, Entries, Key, NodePtr, Value, node};
 use dendro_images::forge::Forge;
 use dendro_images::hostile;
 use dendro_logdisk::{LogDisk, OpenOptions};
@@ -85,4 +85,41 @@ fn children_that_have_changed_places_are_an_error() {
 #[test]
 fn a_child_in_two_places_is_an_error() {
     check("one twice", FindingKind::NodeKeys, |_, children| children[9].1 = children[8].1);
+}
+
+#[test]
+fn an_epoch_that_has_not_been_is_an_error() {
+    let (disk, device) = new_disk(16 << 20, 256 << 10, OpenOptions::default());
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(Lid::FIRST, ListHints::default()).put_record(Lid::FIRST, 7, vec![7; 50]);
+    disk.commit(aru).expect("the device works");
+    disk.shut_down().expect("the device works");
+    let image = device.to_bytes();
+    let uuid = Volume::open(&*device).expect("it is sound").superblock().uuid;
+    let forge = Forge::new(&image).expect("it is sound");
+    let place = forge.nodes().next().expect("the map has a node").clone();
+    for epoch in [0, 9] {
+        let image = forge.forge(|image| {
+            let bytes = &mut image[place.clone()];
+            let Ok((info, Entries::Leaf(mut entries))) = node::decode(bytes, &uuid) else {
+                panic!("the map is one leaf");
+            };
+            entries.iter_mut().for_each(|(key, _)| key.epoch = epoch);
+            let with_record = |len: usize| {
+                let of = |(key, value): &(Key, Value)| match value {
+                    Value::Record(_) if key.list == Lid::FIRST.0 => {
+                        (*key, Value::Record(vec![7; len].into()))
+                    }
+                    _ => (*key, value.clone()),
+                };
+                node::encode(&info, &Entries::Leaf(entries.iter().map(of).collect())).0
+            };
+            let changed = (0..100).map(with_record).find(|changed| changed.len() == bytes.len());
+            bytes.copy_from_slice(&changed.expect("a record of some length takes as much"));
+        });
+        let report = verify(&MemoryDevice::from_bytes(&image), &Options { data: false });
+        let is_found = |of: &Finding| of.kind == FindingKind::EntryEpoch;
+        assert!(report.findings.iter().any(is_found), "epoch {epoch}: {report}");
+        hostile::exercise(&image);
+    }
 }

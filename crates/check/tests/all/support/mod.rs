@@ -243,15 +243,15 @@ pub fn write_superblock(image: &mut [u8], superblock: &Superblock) {
 }
 
 pub fn list_key(list: u64) -> Key {
-    Key::first(list, Space::List, 0)
+    Key { epoch: 1, ..Key::first(list, Space::List, 0) }
 }
 
 pub fn record_key(list: u64, index: u64) -> Key {
-    Key::first(list, Space::Records, index)
+    Key { epoch: 1, ..Key::first(list, Space::Records, index) }
 }
 
 pub fn chunk_key(list: u64, index: u64) -> Key {
-    Key::first(list, Space::Chunks, index)
+    Key { epoch: 1, ..Key::first(list, Space::Chunks, index) }
 }
 
 pub fn record(bytes: &[u8]) -> Value {
