@@ -9,7 +9,7 @@ use dendro_control::versions::{Moment, VersionName};
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice};
-use dendro_logdisk::OnLoss;
+use dendro_logdisk::{Discards, OnLoss};
 use dendro_policy::Kind;
 use dendro_versions::{Retention, name};
 
@@ -64,7 +64,7 @@ const FOREIGN_PREFIXES: [&str; 9] = [
 
 /// All options, for messages and for completions.
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, nodiscard, \
+                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, discard=, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
@@ -109,8 +109,8 @@ pub struct MountOptions {
     pub is_degraded: bool,
     /// What happens if durable data were lost.
     pub on_loss: OnLoss,
-    /// Whether freed segments are discarded on the device or in the image file.
-    pub discard: bool,
+    /// When clean segments are discarded on the device or in the image file.
+    pub discards: Discards,
     /// Whether the device's page cache is bypassed.
     pub direct: Direct,
     /// The number of threads that serve requests; `None`: the default for the machine.
@@ -169,7 +169,7 @@ impl Default for MountOptions {
             devices: Vec::new(),
             is_degraded: false,
             on_loss: OnLoss::Stop,
-            discard: true,
+            discards: Discards::InTime,
             direct: Direct::Auto,
             threads: None,
             transport: Choice::Auto,
@@ -292,8 +292,8 @@ impl MountOptions {
             "noatime" => self.atime = AtimePolicy::Noatime,
             "strictatime" => self.atime = AtimePolicy::Strictatime,
             "direct" => self.direct = Direct::Always,
-            "discard" => self.discard = true,
-            "nodiscard" => self.discard = false,
+            "discard" => self.discards = Discards::InTime,
+            "nodiscard" => self.discards = Discards::Never,
             "buffered" => self.direct = Direct::Never,
             "enable_uring" => self.enable_uring = true,
             "fuseblk" => self.fuseblk = Some(true),
@@ -355,6 +355,13 @@ impl MountOptions {
                 self.reserve_percent = Some(percent.ok_or_else(|| {
                     in_option(format!("{value} is not from 1 to {MAX_RESERVE_PERCENT} percent"))
                 })?);
+            }
+            "discard" => {
+                self.discards = match value {
+                    "batched" => Discards::InTime,
+                    "online" => Discards::AtOnce,
+                    _ => return Err(in_option(format!("{value} is none of batched and online"))),
+                };
             }
             "coalesce" => self.coalesce = Some(text::parse_switch(value).map_err(in_option)?),
             "threads" => {

@@ -128,7 +128,7 @@ impl<'volume> Daemon<'volume> {
             policy: Some(disk.policy().kind()),
             reserve_percent: of_volume.reserve_percent.or(Some(default.reserve_percent)),
             coalesce: Some(disk.clean_settings().coalescing.is_on),
-            discard: of_volume.discard,
+            discards: of_volume.discards,
             metrics: of_volume.metrics,
             direct: of_volume.direct,
             on_loss: of_volume.on_loss,

@@ -9,7 +9,7 @@ use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
 use dendro_disk::{CommitSeq, Lid, LogicalDisk, VersionTable, Versions, View};
 use dendro_format::layout::{MIN_SEGMENT_COUNT, good_segment_size_bytes};
 use dendro_fs::FileSystem;
-use dendro_logdisk::LogDisk;
+use dendro_logdisk::{Discards, LogDisk};
 
 use crate::error::{Error, Result};
 use crate::files::Files;
@@ -269,7 +269,7 @@ fn disk_options(options: &OpenOptions) -> dendro_logdisk::OpenOptions {
     dendro_logdisk::OpenOptions {
         read_only: options.read_only,
         cache_size_bytes: options.cache_size_bytes,
-        discard: options.discard,
+        discards: if options.discard { Discards::InTime } else { Discards::Never },
         ..dendro_logdisk::OpenOptions::default()
     }
 }

@@ -47,6 +47,12 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// The first offset from `offset` on for which a sparse image has storage that was written.
+    /// `None`: there is none up to the end, or the device does not know.
+    fn next_written(&self, _offset: u64) -> Option<u64> {
+        None
+    }
+
     /// Fills all of `buf` from `offset` on.
     ///
     /// # Errors
@@ -162,6 +168,9 @@ macro_rules! forward_to_device {
             }
             fn host_room(&self) -> Option<HostRoom> {
                 (**self).host_room()
+            }
+            fn next_written(&self, offset: u64) -> Option<u64> {
+                (**self).next_written(offset)
             }
             fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
                 (**self).read_at(offset, buf)

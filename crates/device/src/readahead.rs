@@ -255,6 +255,10 @@ impl<D: Device> Device for ReadAhead<D> {
         self.device.host_room()
     }
 
+    fn next_written(&self, offset: u64) -> Option<u64> {
+        self.device.next_written(offset)
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self.window_of(offset, buf.len() as u64)? {
             Some(mut found) => {

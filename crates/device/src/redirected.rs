@@ -118,6 +118,10 @@ impl<D: Device> Device for RedirectedDevice<D> {
         self.below.host_room()
     }
 
+    fn next_written(&self, offset: u64) -> Option<u64> {
+        self.below.next_written(offset)
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if self.is_plain(offset, buf.len() as u64) {
             return self.below.read_at(offset, buf);

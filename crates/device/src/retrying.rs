@@ -57,6 +57,10 @@ impl<D: Device> Device for Retrying<D> {
         self.below.host_room()
     }
 
+    fn next_written(&self, offset: u64) -> Option<u64> {
+        self.below.next_written(offset)
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         repeated(|| self.below.read_at(offset, buf))
     }

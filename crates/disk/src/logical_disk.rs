@@ -87,6 +87,15 @@ pub trait LogicalDisk: Send + Sync {
     /// How much space there is, is used, and can be used.
     fn space(&self) -> Space;
 
+    /// Gives what is free in a range of the device back to it, in whole segments. Returns the bytes
+    /// of these. A disk without a device has none.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Failed`].
+    fn trim(&self, _range: Range<u64>) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Why the disk is read-only, if it is: it was opened so, or it failed.
     fn read_only_reason(&self) -> Option<String>;
 

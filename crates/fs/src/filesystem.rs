@@ -1,5 +1,7 @@
 //! The file system as callers see it: a façade. Each method calls the module that does the work.
 
+use std::ops::Range;
+
 use dendro_base::Clock;
 use dendro_base::sync::Arc;
 use dendro_disk::{LogicalDisk, View};
@@ -101,6 +103,15 @@ impl FileSystem {
     /// Sets when reads change access times from now on. On a read-only file system they never do.
     pub fn set_atime_policy(&self, policy: AtimePolicy) {
         self.state.set_atime_policy(policy);
+    }
+
+    /// Gives what is free in a range of the device back to it, in whole segments. Returns the bytes
+    /// of these.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn trim(&self, range: Range<u64>) -> Result<u64> {
+        Ok(self.state.disk().trim(range)?)
     }
 
     /// The used and the available space.

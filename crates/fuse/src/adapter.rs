@@ -19,6 +19,7 @@ use crate::convert;
 use crate::current_fs::CurrentFs;
 use crate::file_flags::{self, FlagsRequest};
 use crate::sync_mode::{SyncMode, SyncSwitch};
+use crate::trim::{self, FITRIM};
 
 /// The most bytes that one request transfers: the kernel's default limit.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -215,6 +216,21 @@ impl Adapter {
         self.notify_changed_attributes(node);
         Ok(())
     }
+
+    /// Serves fstrim(8). The owner of the daemon may call it too: the image is theirs.
+    fn trim(&self, request: &Request, input: &[u8], out: &mut [u8]) -> Result<()> {
+        let is_able = || {
+            let seen = capabilities::has(request.pid, Capability::SystemAdmin);
+            seen.unwrap_or(request.uid == 0)
+        };
+        if request.uid != rustix::process::geteuid().as_raw() && !is_able() {
+            return self.answer("ioctl", Err(FsError::NotPermitted("only root may trim")));
+        }
+        let range = trim::range(input)?;
+        // This can take long, and a switch to another version must not wait for it.
+        let trimmed_bytes = self.answer("ioctl", self.fs().trim(range))?;
+        trim::encode(input, trimmed_bytes, out)
+    }
 }
 
 /// The reply to each open. It has no handle, since requests name i-nodes.
@@ -329,6 +345,9 @@ impl FileSystem for Adapter {
         input: &[u8],
         out: &mut [u8],
     ) -> Result<()> {
+        if command == FITRIM {
+            return self.trim(request, input, out);
+        }
         let fs = self.current.lock();
         let answer = self.flags(&fs, request, node, file_flags::parse(command, input)?, out);
         self.sync_file(&fs, node, answer)

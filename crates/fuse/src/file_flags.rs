@@ -1,5 +1,4 @@
-//! The flags of files that chattr(1) sets and lsattr(1) shows, as ioctls pass them. There are no
-//! other ioctls.
+//! The flags of files that chattr(1) sets and lsattr(1) shows, as ioctls pass them.
 //!
 //! The kernel does not know the flags of files on FUSE. So only the file system enforces them: when
 //! a file is changed, not when it is opened.

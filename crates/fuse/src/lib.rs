@@ -52,6 +52,7 @@
 //! | `convert` | the protocol's values and the file system's |
 //! | `callers` | what `/proc` shows of callers |
 //! | `file_flags` | the ioctls of chattr and lsattr |
+//! | `trim` | the ioctl of fstrim |
 //! | `current_fs` | the file system that a mount shows, which can be replaced |
 //! | `past` | the trait for snapshots |
 //! | `sync_mode` | which changes are durable before the reply |
@@ -74,6 +75,7 @@ mod router;
 mod snapshot_dir;
 mod switch;
 mod sync_mode;
+mod trim;
 
 pub use adapter::{Report, wishes};
 pub use dendro_fuse_transport::{

@@ -71,6 +71,7 @@ impl Background {
         }
         if self.accounts.waits_for_host() {
             self.volume.read().state().segments().end_hold();
+            self.checkpointer.give_back_all();
             self.volume.write_queued()?;
             self.checkpointer.write_waiting_nodes()?;
         }
@@ -84,7 +85,9 @@ impl Background {
         if frees_first && self.reclaimer.free_step()? {
             return Ok(true);
         }
-        Ok(self.cleaner.step()? || (!frees_first && self.reclaimer.free_step()?))
+        Ok(self.cleaner.step()?
+            || (!frees_first && self.reclaimer.free_step()?)
+            || self.checkpointer.give_back_step())
     }
 
     /// What makes the volume longer by itself.

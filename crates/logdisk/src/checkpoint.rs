@@ -13,6 +13,7 @@
 //!    empty at the freeze become clean (segments 2). Segments that became empty since are still
 //!    needed by this checkpoint.
 
+mod giving_back;
 mod mirroring;
 mod settling;
 
@@ -46,7 +47,7 @@ use crate::log::writer::Refusal;
 use crate::map::node::{Child, SharedNode};
 use crate::map::settling::collect_dirty;
 use crate::map::store::PinnedNodes;
-use crate::options::OpenOptions;
+use crate::options::{Discards, OpenOptions};
 use crate::space::reserve::Accounts;
 use crate::state::item::system_key;
 use crate::state::slice::SLICE_LEN;
@@ -80,6 +81,14 @@ pub(crate) struct Checkpoints {
     lacks_superblock: bool,
     /// What belongs to the state that is to be held, from its freeze on.
     frozen: Option<FrozenSegments>,
+    gave_back: GaveBack,
+}
+
+/// When a surplus of clean segments was last looked for, and when they last aged.
+#[derive(Debug, Default)]
+struct GaveBack {
+    looked: Option<Timestamp>,
+    aged: Option<Timestamp>,
 }
 
 /// A partial segment of the map for which the host had no room. It is written before all others.
@@ -128,8 +137,7 @@ pub(crate) struct Checkpointer {
     mirrors: Mirrors,
     /// The bytes of log after which a checkpoint is due.
     max_log_bytes: u64,
-    /// Whether freed segments are discarded.
-    discards: bool,
+    discards: Discards,
     checkpoints: Mutex<Checkpoints>,
     /// The number and time of the last durable checkpoint, for readers that do not take the lock of
     /// `checkpoints`.
@@ -153,7 +161,7 @@ impl Checkpointer {
             accounts,
             mirrors,
             max_log_bytes: options.checkpoint_log_bytes,
-            discards: options.discard,
+            discards: options.discards,
             seq: AtomicU64::new(last.seq),
             time_ns: AtomicI64::new(last.taken.0),
             checkpoints: Mutex::new(last),

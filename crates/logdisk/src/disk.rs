@@ -466,6 +466,12 @@ impl LogicalDisk for LogDisk {
         }
     }
 
+    fn trim(&self, range: Range<u64>) -> Result<u64> {
+        self.volume.check_writable(&self.volume.read())?;
+        self.remover.remove_for_a_while();
+        self.checkpointer.trim(range)
+    }
+
     fn read_only_reason(&self) -> Option<String> {
         let engine = self.volume.read();
         self.volume.check_writable(&engine).err().map(|error| error.to_string())
@@ -486,6 +492,7 @@ impl LogicalDisk for LogDisk {
             engine.close(Error::ReadOnly("the disk was shut down".into()));
         }
         if unless_put_off(self.checkpointer.take_last())? {
+            self.checkpointer.give_back_all();
             return Ok(());
         }
         // Everything lies in the log, and the next mount continues from there.

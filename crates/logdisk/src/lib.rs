@@ -63,7 +63,7 @@ pub use disk::opening::{create, format};
 pub use disk::{LogDisk, Stats};
 pub use frozen::FrozenVolume;
 pub use log::segments::{SegmentCounts, SegmentState};
-pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
+pub use options::{CleanSettings, CoalesceSettings, Discards, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;
 pub use resize::ShrinkProgress;
 pub use scrub::{Scrub, ScrubProgress};

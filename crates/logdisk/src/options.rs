@@ -3,6 +3,7 @@
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
 use dendro_base::units::MIB;
+use dendro_format::Superblock;
 use dendro_policy::{Kind, Policy};
 
 use std::time::Duration;
@@ -68,6 +69,26 @@ pub enum OnLoss {
     Skip,
 }
 
+/// When clean segments are discarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discards {
+    /// They are not.
+    Never,
+    /// When they have been clean for 10 to 20 minutes, are many, or the file system that holds the
+    /// image has little room, and when the disk is shut down.
+    #[default]
+    InTime,
+    /// When the checkpoint is durable that makes them clean.
+    AtOnce,
+}
+
+impl Discards {
+    /// What holds for a volume with this superblock.
+    pub(crate) const fn on(self, superblock: &Superblock) -> Self {
+        if superblock.is_allocated() { Self::Never } else { self }
+    }
+}
+
 /// The options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -90,9 +111,9 @@ pub struct OpenOptions {
     /// to payload streams as the policy decides. If they write less, blocks stay in the main log,
     /// where a flush costs one write.
     pub stream_bytes: u64,
-    /// Whether freed segments are discarded, so that an image file shrinks. This has no effect on a
-    /// volume that was made to stay allocated.
-    pub discard: bool,
+    /// When clean segments are discarded, so that an image file shrinks. Of a volume that was made
+    /// to stay allocated they never are.
+    pub discards: Discards,
     /// What is done when something is damaged that was durable.
     pub on_loss: OnLoss,
     /// Whether the device is a set of devices. A volume that lies on a set is not opened for
@@ -114,7 +135,7 @@ impl Default for OpenOptions {
             cleaning: CleanSettings::default(),
             reserve_percent: 4,
             stream_bytes: 512 << 10,
-            discard: true,
+            discards: Discards::default(),
             on_loss: OnLoss::Stop,
             is_on_set: false,
             skip_payload_checks: false,

@@ -192,7 +192,7 @@ pub(crate) fn make(
         0,
     );
     let mut options = open_options;
-    options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
+    options.discards = options.discards.on(&superblock);
     let device = Arc::new(VolumeDevice::new(Arc::clone(device)));
     let store = NodeStore::new(
         Arc::clone(&device) as _,
@@ -272,7 +272,7 @@ pub(crate) fn open(
     // Nodes that are written from now on have these features.
     superblock.incompatible |= written_features(&superblock, &checkpoint, &options)?;
     superblock.read_only |= READ_ONLY_REMOVALS;
-    options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
+    options.discards = options.discards.on(&superblock);
     options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
     let mirrors = Mirrors::listed(&checkpoint.mirrors);
     let store = NodeStore::new(

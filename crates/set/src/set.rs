@@ -577,6 +577,12 @@ impl<D: Device> Device for DeviceSet<D> {
         })
     }
 
+    fn next_written(&self, offset: u64) -> Option<u64> {
+        let state = self.state.read();
+        let devices = state.slots.iter().filter_map(Slot::written);
+        devices.filter_map(|device| device.next_written(offset)).min()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let len_bytes = buf.len() as u64;
         self.check_read(offset, len_bytes)?;

@@ -14,7 +14,7 @@ use dendro_device::{
     AlignedBuf, Device, Direct, FileDevice, IoSlice, IoSliceMut, OpenOptions as DeviceOptions,
 };
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Place, format};
+use dendro_logdisk::{Discards, FormatOptions, LogDisk, OpenOptions, Place, format};
 
 use crate::engine::new_list;
 use crate::file_device::with_all_blocks;
@@ -88,7 +88,7 @@ fn volume(image: &Path) -> io::Result<(LogDisk, Arc<Counting>)> {
     let device: Arc<dyn Device> = Arc::clone(&counting) as _;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     format(&device, &FormatOptions::default(), &clock).map_err(io::Error::other)?;
-    let options = OpenOptions { discard: false, ..OpenOptions::default() };
+    let options = OpenOptions { discards: Discards::Never, ..OpenOptions::default() };
     let disk = LogDisk::open(device, options, clock).map_err(io::Error::other)?;
     Ok((disk, counting))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dendro_base::{Clock, ManualClock};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{Discards, FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::measure::{beside, print, print_alone, time};
 
@@ -26,7 +26,7 @@ pub(crate) fn disk(device: Arc<dyn Device>) -> LogDisk {
 pub(crate) fn disk_keeping_blocks(device: Arc<dyn Device>) -> LogDisk {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     format(&device, &FormatOptions::default(), &clock).expect("the device can be formatted");
-    let options = OpenOptions { discard: false, ..OpenOptions::default() };
+    let options = OpenOptions { discards: Discards::Never, ..OpenOptions::default() };
     LogDisk::open(device, options, clock).expect("it was just formatted")
 }
 

@@ -7,7 +7,9 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, Rng, Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Lid, PAGE_SIZE, Versions, View};
-use dendro_logdisk::{CleanSettings, CoalesceSettings, FormatOptions, LogDisk, OpenOptions, Place};
+use dendro_logdisk::{
+    CleanSettings, CoalesceSettings, Discards, FormatOptions, LogDisk, OpenOptions, Place,
+};
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
 use crate::disk::{Engine, NOW};
@@ -55,7 +57,8 @@ impl LogEngine {
             cache_size_bytes: [64 << 10, 64 << 10, 256 << 10, 16 << 20][rng.below(4) as usize],
             checkpoint_log_bytes: [16 << 10, 64 << 10, 256 << 10, 1 << 20, 1 << 30]
                 [rng.below(5) as usize],
-            discard: rng.chance(75),
+            discards: [Discards::Never, Discards::InTime, Discards::AtOnce, Discards::AtOnce]
+                [rng.below(4) as usize],
             policy: policy(rng),
             cleaning: CleanSettings {
                 min_clean_segments: rng.chance(50).then(|| rng.below(6) as u32),

@@ -521,6 +521,7 @@ fn an_image_shrinks_unless_its_blocks_are_to_be_kept() {
     };
     assert!(write_and_remove("nodiscard") > 40 << 20);
     assert!(write_and_remove("discard") < 20 << 20);
+    assert!(write_and_remove("discard=online") < 20 << 20);
     assert!(write_and_remove("nodiscard") > 40 << 20);
     let image = scratch.image();
     scratch.dendro(["mkfs", "--force", "--nodiscard", &image]).succeeds();
@@ -579,5 +580,33 @@ fn the_daemon_holds_no_directory_and_no_terminal() {
     for descriptor in ["fd/0", "fd/1", "fd/2"] {
         assert_eq!(link(descriptor), Path::new("/dev/null"));
     }
+    scratch.umount();
+}
+
+#[test]
+fn fstrim_gives_back_what_is_free_and_what_is_not_stays() {
+    if skips_mounts() || !is_root() || Command::new("fstrim").arg("--version").output().is_err() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount_with("nodiscard,allow_other");
+    let kept = bytes(2, 3 << 20);
+    fs::write(scratch.inside("large"), bytes(1, 40 << 20)).unwrap();
+    fs::write(scratch.inside("kept"), &kept).unwrap();
+    File::open(scratch.inside("kept")).unwrap().sync_all().unwrap();
+    fs::remove_file(scratch.inside("large")).unwrap();
+    let blocks_bytes = || fs::metadata(scratch.image()).unwrap().blocks() * 512;
+    assert!(blocks_bytes() > 40 << 20);
+    let trim = |program: &mut Command| program.arg(scratch.mount_point()).output().unwrap();
+    let output = trim(Command::new("setpriv").args(["--reuid=4711", "--clear-groups", "fstrim"]));
+    assert!(!output.status.success() && blocks_bytes() > 40 << 20);
+    let output = trim(Command::new("fstrim").arg("-v"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("bytes) trimmed"), "{output:?}");
+    assert!(blocks_bytes() < 20 << 20, "{}", blocks_bytes());
+    assert!(fs::read(scratch.inside("kept")).unwrap() == kept);
+    scratch.umount();
+    scratch.mount();
+    assert!(fs::read(scratch.inside("kept")).unwrap() == kept);
     scratch.umount();
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice};
-use dendro_logdisk::OnLoss;
+use dendro_logdisk::{Discards, OnLoss};
 
 use super::{MountOptions, is_foreign, pieces};
 use crate::text;
@@ -156,7 +156,11 @@ impl MountOptions {
             choose(self.suid, "suid", "nosuid"),
             choose(self.exec, "exec", "noexec"),
             choose(self.snapdir, "snapdir", "nosnapdir"),
-            choose(self.discard, "discard", "nodiscard"),
+            match self.discards {
+                Discards::InTime => "discard".into(),
+                Discards::AtOnce => "discard=online".into(),
+                Discards::Never => "nodiscard".into(),
+            },
             format!("commit={}", self.commit_interval.as_secs()),
         ];
         let flags = [
@@ -271,7 +275,7 @@ mod tests {
             "ro,noatime,nosymfollow,commit=2,cache=1234567,checkpoint=4M,policy=greedy",
             "recover=truncate,metrics=9350",
             "users=root:4711,group=4712,owner",
-            "allow_root,strictatime,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
+            "allow_root,strictatime,discard=online,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",
         ] {
             let given = options(list);

@@ -71,9 +71,14 @@ impl Volume {
         let devices = Arc::new(open_for_mount(source, path, is_attached, options, lock_wait)?);
         let read_only = devices.is_read_only();
         let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
-        let MountOptions { discard, on_loss, .. } = *options;
-        let mut disk_options =
-            OpenOptions { read_only, cache_size_bytes, discard, on_loss, ..OpenOptions::default() };
+        let MountOptions { discards, on_loss, .. } = *options;
+        let mut disk_options = OpenOptions {
+            read_only,
+            cache_size_bytes,
+            discards,
+            on_loss,
+            ..OpenOptions::default()
+        };
         if let Some(bytes) = options.checkpoint_bytes {
             disk_options.checkpoint_log_bytes = bytes;
         }

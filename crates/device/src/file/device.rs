@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dendro_base::sync::Mutex;
 use rustix::fd::OwnedFd;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::length;
@@ -278,6 +278,15 @@ impl Device for FileDevice {
             FileKind::BlockDevice => room_of(self.held.lock().backing_file.as_ref()?, true)?,
         };
         (room.allocated_bytes < self.len_bytes()).then_some(room)
+    }
+
+    /// For a loop device, it is asked of the file behind it.
+    fn next_written(&self, offset: u64) -> Option<u64> {
+        let next = |file: &OwnedFd| rustix::fs::seek(file, SeekFrom::Data(offset)).ok();
+        match self.kind {
+            FileKind::Image => next(&self.fd),
+            FileKind::BlockDevice => next(self.held.lock().backing_file.as_ref()?),
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

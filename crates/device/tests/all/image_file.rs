@@ -156,6 +156,8 @@ fn discarding_gives_the_file_systems_space_back() {
         assert_eq!(edge, [7, 0]);
         device.read_at(7 * MIB - 1, &mut edge).unwrap();
         assert_eq!(edge, [0, 7]);
+        let written = [0, MIB, 7 * MIB, 8 * MIB].map(|offset| device.next_written(offset));
+        assert_eq!(written, [Some(0), Some(7 * MIB), Some(7 * MIB), None]);
     }
 }
 

@@ -7,6 +7,8 @@ pub(crate) enum Capability {
     AnyOwner = 3,
     /// `CAP_LINUX_IMMUTABLE`.
     Immutable = 9,
+    /// `CAP_SYS_ADMIN`.
+    SystemAdmin = 21,
 }
 
 /// Whether a thread has a capability; `None` if the thread cannot be seen from here.

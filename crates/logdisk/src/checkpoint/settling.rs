@@ -47,6 +47,7 @@ impl Checkpointer {
         }
         drop(order);
         self.free_segments(pending, is_held);
+        self.give_back_surplus();
     }
 
     /// Puts a node that was written and has not been superseded into the cache.
@@ -65,36 +66,23 @@ impl Checkpointer {
 
     /// Makes the segments clean that were empty at the freeze.
     fn free_segments(&self, pending: Vec<Generation>, is_held: bool) {
-        let reusable = {
-            let mut engine = self.volume.write();
-            self.accounts.map_stream().set_left(0);
-            engine.state_mut().segments_mut().note_settled();
-            self.volume.store().leave_room(engine.beside_clean_nodes());
-            let segments = engine.state().segments();
-            // A segment that a thread still reads stays pending (segments 2), and so does one that
-            // a held state needs (segments 3); the next checkpoint finds it again. Others may have
-            // been filled again already.
-            let may_free = is_held || !segments.is_held();
-            let is_free = |generation: &Generation| {
-                may_free
-                    && segments.is_still_pending(*generation)
-                    && !segments.is_pinned(generation.segment)
-            };
-            let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
-            let reusable = free.collect::<Vec<_>>();
-            engine.withdraw_from_reuse(&reusable);
-            reusable
-        };
-        if self.discards {
-            let layout = self.volume.layout();
-            for segment in reusable.iter().flat_map(|of| [Some(*of), self.mirrors.of(*of)]) {
-                let Some(segment) = segment else { continue };
-                let offset = layout.segment_offset(segment);
-                // Discarding is a hint to the device. A failure changes nothing.
-                let _ = self.volume.device().discard(offset, layout.segment_size_bytes());
-            }
-        }
         let mut engine = self.volume.write();
+        self.accounts.map_stream().set_left(0);
+        engine.state_mut().segments_mut().note_settled();
+        self.volume.store().leave_room(engine.beside_clean_nodes());
+        let segments = engine.state().segments();
+        // A segment that a thread still reads stays pending (segments 2), and so does one that a
+        // held state needs (segments 3); the next checkpoint finds it again. Others may have been
+        // filled again already.
+        let may_free = is_held || !segments.is_held();
+        let is_free = |generation: &Generation| {
+            may_free
+                && segments.is_still_pending(*generation)
+                && !segments.is_pinned(generation.segment)
+        };
+        let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
+        let reusable = free.collect::<Vec<_>>();
+        engine.withdraw_from_reuse(&reusable);
         for segment in reusable {
             engine.state_mut().segments_mut().set_clean(segment);
         }

@@ -77,6 +77,9 @@ impl LogDisk {
             std::mem::take(&mut parts.first_steps);
         let mut disk = Self::assemble(parts);
         disk.was_unclean = takes_checkpoint;
+        if disk.volume.is_writable() {
+            disk.volume.find_backed_segments();
+        }
         if marks_unclean {
             disk.volume.mark_unclean()?;
         }

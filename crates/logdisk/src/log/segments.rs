@@ -7,6 +7,8 @@
 //!    durable.
 //! 3. While a state is held, only segments become clean that were empty at its freeze.
 
+mod backed;
+mod discard;
 mod entry;
 mod grow;
 mod hold;
@@ -30,6 +32,8 @@ use roaring::RoaringBitmap;
 use rustc_hash::FxHashMap;
 use zerocopy::FromZeros;
 
+use self::backed::Backed;
+pub(crate) use self::backed::Surplus;
 use self::entry::{AWAITS_LAST, AWAITS_NEXT, CHANGED, ENTRY_LEN_BYTES, Entry, UNRECORDED};
 pub(crate) use self::grow::NewTable;
 pub(crate) use self::hold::{FrozenSegments, Hold};
@@ -115,6 +119,8 @@ pub(crate) struct Segments {
     /// Those of them in which something is needed.
     leaving: RoaringBitmap,
     clean: RoaringBitmap,
+    /// Those of them for which the device is likely to have storage.
+    backed: Backed,
     pending: RoaringBitmap,
     /// The segments that become retired when they would become clean, and those that are.
     retired: RoaringBitmap,
@@ -157,6 +163,7 @@ impl Segments {
             leaving: RoaringBitmap::new(),
             counts: SegmentCounts { clean: clean.len() as u32, ..SegmentCounts::default() },
             clean,
+            backed: Backed::default(),
             pending: RoaringBitmap::new(),
             retired: RoaringBitmap::new(),
             mirrors: Mirrors::default(),
@@ -205,7 +212,9 @@ impl Segments {
             // The hash table takes one byte more for each pair.
             + self.frozen.capacity() * 5 / 2;
         let entries_bytes = self.used_end as usize * ENTRY_LEN_BYTES;
-        (entries_bytes + numbers * size_of::<u32>() + self.pins.memory_bytes()) as u64
+        let backed_bytes = self.backed.memory_bytes(self.table.len());
+        (entries_bytes + numbers * size_of::<u32>() + self.pins.memory_bytes() + backed_bytes)
+            as u64
     }
 
     pub(crate) const fn layout(&self) -> Layout {
@@ -290,12 +299,18 @@ impl Segments {
         *self.counts.of(before) -= 1;
         *self.counts.of(after) += 1;
         match before {
-            Standing::Clean => self.clean.remove(segment.0),
+            Standing::Clean => {
+                self.backed.remove(segment.0);
+                self.clean.remove(segment.0)
+            }
             Standing::Pending => self.pending.remove(segment.0),
             Standing::Open | Standing::Dirty | Standing::Retired | Standing::Mirror => false,
         };
         match after {
-            Standing::Clean => self.clean.insert(segment.0),
+            Standing::Clean => {
+                self.backed.insert(segment.0);
+                self.clean.insert(segment.0)
+            }
             Standing::Pending => self.pending.insert(segment.0),
             Standing::Retired => self.leaving.remove(segment.0),
             Standing::Open | Standing::Dirty | Standing::Mirror => false,
@@ -368,11 +383,13 @@ impl Segments {
         self.pins.pin(self.layout.segment_of(addr))
     }
 
-    /// Opens the lowest clean segment that nobody reads (segments invariant 2). The lowest one is
-    /// taken so that the used segments stay together at the front and an image file stays short.
+    /// Opens the lowest clean segment that nobody reads (segments invariant 2) and that is backed;
+    /// without any, the lowest clean one. The lowest one is taken so that the used segments stay
+    /// together at the front and an image file stays short.
     pub(crate) fn open(&mut self, head: Head, class: Class) -> Option<SegmentNo> {
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
-        let segment = SegmentNo(self.clean.iter().find(is_free)?);
+        let backed = self.backed.all.iter().find(is_free);
+        let segment = SegmentNo(backed.or_else(|| self.clean.iter().find(is_free))?);
         self.take(segment, head);
         let entry = &mut self.table[segment.0 as usize];
         entry.set_policy_view(&dendro_policy::Segment { class, ..Default::default() });

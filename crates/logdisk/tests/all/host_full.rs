@@ -14,38 +14,45 @@ use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::common::new_list;
 
-const DEVICE_BYTES: u64 = 64 << 20;
-const SEGMENT_BYTES: u64 = 1 << 20;
+pub(crate) const DEVICE_BYTES: u64 = 64 << 20;
+pub(crate) const SEGMENT_BYTES: u64 = 1 << 20;
 const ENOSPC: i32 = 28;
 
 /// A sparse image, and the room that its host has for it.
-struct Image {
-    sim: SimDevice,
+pub(crate) struct Image {
+    pub(crate) sim: SimDevice,
     allocated: Mutex<BTreeSet<u64>>,
     host_bytes: AtomicU64,
     refused_count: AtomicU64,
+    taken_count: AtomicU64,
 }
 
 impl Image {
-    fn new(sim: SimDevice, host_bytes: u64) -> Arc<Self> {
+    pub(crate) fn new(sim: SimDevice, host_bytes: u64) -> Arc<Self> {
         let (allocated, host_bytes) = (Mutex::default(), AtomicU64::new(host_bytes));
-        Arc::new(Self { sim, allocated, host_bytes, refused_count: AtomicU64::new(0) })
+        let (refused_count, taken_count) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { sim, allocated, host_bytes, refused_count, taken_count })
     }
 
-    fn allocated_bytes(&self) -> u64 {
+    pub(crate) fn allocated_bytes(&self) -> u64 {
         (self.allocated.lock().len() * BLOCK_SIZE) as u64
     }
 
-    fn set_host_bytes(&self, host_bytes: u64) {
+    pub(crate) fn set_host_bytes(&self, host_bytes: u64) {
         self.host_bytes.store(host_bytes, Ordering::Relaxed);
     }
 
     /// Uses up the room of the host, as other programs do.
-    fn fill_host(&self) {
+    pub(crate) fn fill_host(&self) {
         self.set_host_bytes(self.allocated_bytes());
     }
 
-    fn refused_count(&self) -> u64 {
+    /// How many blocks it has taken from the host.
+    pub(crate) fn taken_count(&self) -> u64 {
+        self.taken_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refused_count(&self) -> u64 {
         self.refused_count.load(Ordering::Relaxed)
     }
 }
@@ -65,6 +72,11 @@ impl Device for Image {
         Some(HostRoom { free_bytes: host_bytes.saturating_sub(allocated_bytes), allocated_bytes })
     }
 
+    fn next_written(&self, offset: u64) -> Option<u64> {
+        let block = *self.allocated.lock().range(offset / BLOCK_SIZE as u64..).next()?;
+        Some(offset.max(block * BLOCK_SIZE as u64))
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.sim.read_at(offset, buf)
     }
@@ -80,7 +92,8 @@ impl Device for Image {
                     let source = std::io::Error::from_raw_os_error(ENOSPC);
                     return Err(DeviceError::Io { operation: "write", offset, len_bytes, source });
                 }
-                allocated.insert(block);
+                let is_new = allocated.insert(block);
+                self.taken_count.fetch_add(is_new.into(), Ordering::Relaxed);
             }
         }
         self.sim.write_at(offset, bytes)
@@ -107,7 +120,7 @@ fn new_disk(device: &Arc<dyn Device>, clock: &Arc<ManualClock>) -> LogDisk {
     open(Arc::clone(device), clock)
 }
 
-fn put(disk: &LogDisk, list: Lid, number: u64) -> std::result::Result<CommitSeq, Error> {
+pub(crate) fn put(disk: &LogDisk, list: Lid, number: u64) -> std::result::Result<CommitSeq, Error> {
     let mut aru = Aru::new(View::HEAD);
     aru.put_record(list, number % 64, number.to_le_bytes().to_vec());
     aru.write_pages(list, number, vec![(number % 250) as u8 + 1; PAGE_SIZE]);
@@ -115,7 +128,7 @@ fn put(disk: &LogDisk, list: Lid, number: u64) -> std::result::Result<CommitSeq,
 }
 
 /// Returns the first number below `end` for which what `put` has put is missing, or `end`.
-fn first_missing(disk: &LogDisk, list: Lid, end: u64) -> u64 {
+pub(crate) fn first_missing(disk: &LogDisk, list: Lid, end: u64) -> u64 {
     let mut page = vec![0; PAGE_SIZE];
     for number in 0..end {
         disk.read_pages(View::HEAD, list, number, &mut page).expect("it can be read");

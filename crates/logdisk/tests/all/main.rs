@@ -6,6 +6,7 @@ mod coalescing;
 mod common;
 mod conforms;
 mod damaged_versions;
+mod discards;
 mod external;
 mod flushing;
 mod frozen;

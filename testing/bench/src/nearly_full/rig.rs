@@ -9,7 +9,7 @@ use std::time::Duration;
 use dendro_base::{Clock, Rng, SystemClock};
 use dendro_device::{Device, FileDevice};
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{CLEANER_NICENESS, FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{CLEANER_NICENESS, Discards, FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::file_device::with_all_blocks;
 use crate::measure::time;
@@ -109,7 +109,7 @@ pub(super) fn volume(image: &Path) -> io::Result<(LogDisk, Arc<Timed>)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
     format(&device, &options, &clock).map_err(io::Error::other)?;
-    let options = OpenOptions { discard: false, ..OpenOptions::default() };
+    let options = OpenOptions { discards: Discards::Never, ..OpenOptions::default() };
     let disk = LogDisk::open(device, options, clock).map_err(io::Error::other)?;
     Ok((disk, timed))
 }

@@ -3,6 +3,8 @@
 
 use dendro_format::{Head, SegmentNo, Usage};
 
+use roaring::RoaringBitmap;
+
 use super::{SegmentState, Segments};
 use crate::log::mirrors::Mirrors;
 
@@ -33,10 +35,11 @@ impl Segments {
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
         // A half of the volume away, so that images stay as short as they can.
         let half = self.layout.segment_count() / 2;
-        let far = match of.0.checked_sub(half) {
-            Some(before) => self.clean.range(..=before).find(is_free),
-            None => self.clean.range(of.0 + half..).find(is_free),
+        let far_in = |segments: &RoaringBitmap| match of.0.checked_sub(half) {
+            Some(before) => segments.range(..=before).find(is_free),
+            None => segments.range(of.0 + half..).find(is_free),
         };
+        let far = far_in(&self.backed.all).or_else(|| far_in(&self.clean));
         let ends = || {
             let (first, last) = (self.clean.iter().find(is_free), self.clean.iter().rfind(is_free));
             first.into_iter().chain(last).max_by_key(|number| number.abs_diff(of.0))

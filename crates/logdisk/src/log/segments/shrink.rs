@@ -30,6 +30,7 @@ impl Segments {
         self.leaving.insert_range(given_up.clone());
         let clean = self.clean.range(given_up.clone()).collect::<RoaringBitmap>();
         self.clean.remove_range(given_up.clone());
+        self.backed.remove_range(given_up.clone());
         self.counts.clean -= clean.len() as u32;
         self.counts.retired += clean.len() as u32;
         self.leaving -= clean;
@@ -72,6 +73,7 @@ impl Segments {
         }
         self.counts.retired -= clean.len() as u32;
         self.counts.clean += clean.len() as u32;
+        self.backed.add(clean.range(..self.used_end).collect());
         self.clean |= clean;
     }
 

@@ -95,3 +95,43 @@ fn a_freeze_finds_what_a_full_scan_finds() {
         assert_eq!(segments.has_pending(), !segments.pending.is_empty());
     }
 }
+
+#[test]
+fn backed_segments_are_opened_first_and_not_while_they_are_discarded() {
+    let mut segments = Segments::new(Layout::new(20, 64).unwrap());
+    let first = FIRST_LOG_SEGMENT.0;
+    for number in [first + 9, first + 5, first + 20] {
+        segments.take(SegmentNo(number), Head::Payload);
+        segments.close(SegmentNo(number));
+        segments.set_clean(SegmentNo(number));
+    }
+    assert_eq!(segments.backed_count(), 3);
+    let discarding = segments.begin_discard(Surplus::Beyond(1), 16);
+    assert_eq!(discarding.segments, [SegmentNo(first + 9), SegmentNo(first + 20)]);
+    let open = |segments: &mut Segments| segments.open(Head::Main, Class::MAIN).unwrap().0 - first;
+    assert_eq!(open(&mut segments), 5);
+    assert_eq!(open(&mut segments), 0, "the others are being discarded");
+    assert!(segments.begin_discard(Surplus::From(first + 9), 1).segments[0].0 > first + 9);
+    segments.note_discarded(&discarding.segments);
+    drop(discarding);
+    assert_eq!(segments.backed_count(), 0);
+    assert_eq!(open(&mut segments), 1);
+    // What was opened in between has not aged.
+    for number in [first + 30, first + 31] {
+        segments.take(SegmentNo(number), Head::Payload);
+        segments.close(SegmentNo(number));
+        segments.set_clean(SegmentNo(number));
+    }
+    segments.age_backed();
+    assert_eq!(open(&mut segments), 30);
+    segments.close(SegmentNo(first + 30));
+    segments.set_clean(SegmentNo(first + 30));
+    segments.age_backed();
+    let stale = segments.begin_discard(Surplus::Beyond(9), 16).segments;
+    assert_eq!(stale, [SegmentNo(first + 31)]);
+    // What a shrink gives up is not discarded, and may be again when it is taken back.
+    segments.lower_end(first + 8, 3);
+    assert_eq!(segments.begin_discard(Surplus::Beyond(0), 16).segments, []);
+    segments.take_back();
+    assert!(segments.begin_discard(Surplus::Beyond(0), 64).segments.contains(&stale[0]));
+}

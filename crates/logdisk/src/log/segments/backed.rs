@@ -1,0 +1,74 @@
+//! Clean segments that are backed: the device is likely to have storage for them, because they were
+//! written and not discarded since.
+//!
+//! Writing to a backed segment is cheap where the device is an image file: the file system that
+//! holds the image need not allocate blocks, and a flush does not wait for its journal. So backed
+//! segments are filled first, and are discarded only when they stay clean for long or are many.
+//! None of this is needed for correctness: a segment may be taken for backed that is not, or the
+//! other way round.
+
+use std::ops::Range;
+
+use dendro_format::SegmentNo;
+use roaring::RoaringBitmap;
+
+use super::pins::Pin;
+
+/// The clean segments that are backed.
+#[derive(Debug, Default)]
+pub(super) struct Backed {
+    pub(super) all: RoaringBitmap,
+    /// Those that were clean when they were last looked through, and have been since.
+    aged: RoaringBitmap,
+    /// Those that have been clean from one time to the next, and should be discarded.
+    pub(super) stale: RoaringBitmap,
+}
+
+/// Which clean segments are discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Surplus {
+    /// Those that have been clean for long, and those beyond the number of backed ones that are
+    /// kept.
+    Beyond(u32),
+    /// All from this one on, whether they are backed or not.
+    From(u32),
+}
+
+/// Segments that are being discarded. They stay clean, but are not filled meanwhile.
+pub(crate) struct Discarding {
+    pub(crate) segments: Vec<SegmentNo>,
+    pub(super) _pins: Vec<Pin>,
+}
+
+impl Backed {
+    /// The approximate memory that this takes: a bit for each segment, or two bytes for each
+    /// member.
+    pub(super) fn memory_bytes(&self, segment_count: usize) -> usize {
+        let of = |set: &RoaringBitmap| (set.len() as usize * 2).min(segment_count / 8);
+        of(&self.all) + of(&self.aged) + of(&self.stale)
+    }
+
+    pub(super) fn insert(&mut self, number: u32) {
+        self.all.insert(number);
+    }
+
+    pub(super) fn add(&mut self, numbers: RoaringBitmap) {
+        self.all |= numbers;
+    }
+
+    /// Looks through them: what was there the last time, and has been since, is stale.
+    pub(super) fn age(&mut self) {
+        self.stale |= &self.aged;
+        self.aged = self.all.clone();
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        self.remove_range(number..number.saturating_add(1));
+    }
+
+    pub(super) fn remove_range(&mut self, numbers: Range<u32>) {
+        for set in [&mut self.all, &mut self.aged, &mut self.stale] {
+            set.remove_range(numbers.clone());
+        }
+    }
+}
