@@ -16,6 +16,7 @@
 mod giving_back;
 mod mirroring;
 mod settling;
+mod writing_ahead;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

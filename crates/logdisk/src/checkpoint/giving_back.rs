@@ -112,7 +112,7 @@ impl Checkpointer {
     }
 
     /// The clean segments that are too many, or have been clean for too long.
-    fn surplus(&self) -> Surplus {
+    pub(super) fn surplus(&self) -> Surplus {
         if self.discards == Discards::AtOnce {
             return Surplus::Beyond(0);
         }

@@ -44,12 +44,13 @@ impl LogDisk {
     }
 
     /// Performs one cleaning step in advance, as long as there are segments with few live blocks,
-    /// and returns whether it did. It is meant for times in which no client writes.
+    /// or writes zeros to a segment of an image that the log will fill soon. Returns whether it did
+    /// either. It is meant for times in which no client writes.
     ///
     /// # Errors
     /// As [`Self::clean_step`].
     pub fn idle_step(&self) -> Result<bool> {
-        self.cleaner.idle_step()
+        Ok(self.cleaner.idle_step()? || self.checkpointer.write_ahead_step()?)
     }
 
     /// A number that grows when clients change something or read from the device. As long as it

@@ -123,6 +123,7 @@ impl Engine {
     /// Notes that a client waits for a flush.
     pub(crate) fn note_flush(&mut self) {
         self.streams.note_flush();
+        self.state.segments_mut().note_flush();
     }
 
     /// The bytes that were written to the log since the disk was opened.

@@ -389,7 +389,9 @@ impl Segments {
     pub(crate) fn open(&mut self, head: Head, class: Class) -> Option<SegmentNo> {
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
         let backed = self.backed.all.iter().find(is_free);
+        let is_backed = backed.is_some();
         let segment = SegmentNo(backed.or_else(|| self.clean.iter().find(is_free))?);
+        self.backed.note_opened(is_backed);
         self.take(segment, head);
         let entry = &mut self.table[segment.0 as usize];
         entry.set_policy_view(&dendro_policy::Segment { class, ..Default::default() });

@@ -119,6 +119,48 @@ fn a_log_that_goes_round_fills_what_was_written_before() {
 }
 
 #[test]
+fn idle_times_write_ahead_of_a_log_that_is_flushed_often_and_of_no_other() {
+    for (flushes, discards) in
+        [(true, Discards::InTime), (false, Discards::InTime), (true, Discards::AtOnce)]
+    {
+        let rig = Rig::new(discards, 128 << 20);
+        let disk = rig.open();
+        let list = new_list(&disk);
+        let write = |numbers: std::ops::Range<u64>| {
+            for number in numbers {
+                put(&disk, list, number).expect("there is room");
+                if flushes {
+                    disk.flush(CommitSeq::LATEST).expect("the device works");
+                }
+            }
+            disk.flush(CommitSeq::LATEST).expect("the device works");
+            rig.image.allocated_bytes()
+        };
+        let written_bytes = write(0..400);
+        while disk.idle_step().expect("the device works") {}
+        let ahead_bytes = rig.image.allocated_bytes() - written_bytes;
+        if !flushes || discards != Discards::InTime {
+            assert_eq!(ahead_bytes, 0, "{flushes}, {discards:?}");
+            continue;
+        }
+        assert!((4 << 20..=16 << 20).contains(&ahead_bytes), "{ahead_bytes}");
+        let before = rig.image.taken_count();
+        write(400..900);
+        // The log takes three blocks for each. It had opened two segments by then.
+        let taken_count = rig.image.taken_count() - before;
+        assert!(taken_count < 600, "the log did not use it: {taken_count}");
+        assert_eq!(first_missing(&disk, list, 900), 900);
+        // What is not used is given back, and not made again.
+        for _ in 0..3 {
+            rig.wait(&disk, AGE);
+            while disk.idle_step().expect("the device works") {}
+        }
+        let kept_bytes = rig.image.allocated_bytes();
+        assert!(kept_bytes < written_bytes + (9 << 20), "{kept_bytes} of {written_bytes}");
+    }
+}
+
+#[test]
 fn a_shutdown_gives_back_what_was_kept_and_after_a_crash_it_is_found_again() {
     let rig = Rig::new(Discards::InTime, 128 << 20);
     let disk = rig.open();

@@ -65,6 +65,7 @@ fn options(word: &str) -> Vec<String> {
         match name {
             "transport=" => &["auto", "uring", "dev"],
             "coalesce=" => &["on", "off"],
+            "discard=" => &["batched", "online"],
             "policy=" => &[
                 "ladder",
                 "greedy",

@@ -22,7 +22,18 @@ pub(super) struct Backed {
     aged: RoaringBitmap,
     /// Those that have been clean from one time to the next, and should be discarded.
     pub(super) stale: RoaringBitmap,
+    /// How often clients have waited for a flush since a segment was opened.
+    pub(super) flush_count: u32,
+    /// The segments that were filled under many flushes since segments aged last, and after which
+    /// none was backed.
+    pub(super) missed_count: u32,
 }
+
+/// The number of flushes under which the last segment was filled, from which on it matters whether
+/// the next one is backed.
+const MANY_FLUSHES: u32 = 32;
+/// How many backed segments are wanted for each time that none was there.
+pub(super) const WANTED_FOR_ONE: u32 = 4;
 
 /// Which clean segments are discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +67,18 @@ impl Backed {
         self.all |= numbers;
     }
 
+    /// Notes that a segment is opened.
+    pub(super) const fn note_opened(&mut self, is_backed: bool) {
+        let misses = !is_backed && self.flush_count >= MANY_FLUSHES;
+        self.missed_count = self.missed_count.saturating_add(misses as u32);
+        self.flush_count = 0;
+    }
+
     /// Looks through them: what was there the last time, and has been since, is stale.
     pub(super) fn age(&mut self) {
         self.stale |= &self.aged;
         self.aged = self.all.clone();
+        self.missed_count = 0;
     }
 
     pub(super) fn remove(&mut self, number: u32) {

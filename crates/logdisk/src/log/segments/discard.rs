@@ -1,10 +1,11 @@
-//! Which clean segments are discarded, and that they are not filled meanwhile.
+//! Which clean segments are discarded or written ahead, and that they are not filled meanwhile.
 
 use dendro_format::SegmentNo;
 use roaring::RoaringBitmap;
 
 use super::Segments;
-use super::backed::{Discarding, Surplus};
+use super::backed::{Discarding, Surplus, WANTED_FOR_ONE};
+use super::pins::Pin;
 
 impl Segments {
     /// The number of clean segments that are backed.
@@ -25,6 +26,34 @@ impl Segments {
     /// What has been clean and backed since the last call is to be discarded.
     pub(crate) fn age_backed(&mut self) {
         self.backed.age();
+    }
+
+    /// Notes that a client waits for a flush.
+    pub(crate) const fn note_flush(&mut self) {
+        self.backed.flush_count = self.backed.flush_count.saturating_add(1);
+    }
+
+    /// The number of backed segments that the log is likely to fill soon.
+    pub(crate) const fn wanted_count(&self) -> u32 {
+        self.backed.missed_count.saturating_mul(WANTED_FOR_ONE)
+    }
+
+    /// Pins the lowest clean segment that is not backed, so that it can be written ahead.
+    pub(crate) fn begin_write_ahead(&self) -> Option<(SegmentNo, Pin)> {
+        let is_free = |number: &u32| {
+            !self.backed.all.contains(*number) && !self.pins.is_pinned(SegmentNo(*number))
+        };
+        let segment = SegmentNo(self.clean.iter().find(is_free)?);
+        Some((segment, self.pins.pin(segment)))
+    }
+
+    /// Notes that a segment was written ahead. If not, none is written for the time being.
+    pub(crate) fn end_write_ahead(&mut self, segment: SegmentNo, is_written: bool) {
+        if !is_written {
+            self.backed.missed_count = 0;
+        } else if self.clean.contains(segment.0) {
+            self.backed.insert(segment.0);
+        }
     }
 
     /// Pins at most `count` clean segments of a surplus, so that they can be discarded. Those with
