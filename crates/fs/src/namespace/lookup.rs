@@ -1,6 +1,5 @@
 //! Looking up names.
 
-use super::entries;
 use crate::attributes;
 use crate::error::{FsError, Result};
 use crate::layout::dirent;
@@ -27,8 +26,9 @@ pub(crate) fn lookup(fs: &FsState, parent: Ino, name: &[u8]) -> Result<Attr> {
         return Ok(attr);
     }
     let name = dirent::locate(fs.disk(), fs.view(), fs.hasher(), parent, name)?;
-    let found = entries::find(&mut fs.edits(), parent, name)?;
-    let (ino, _) = found.ok_or(FsError::NotFound)?;
+    let record = fs.disk().record(fs.view(), parent.lid(), name.index)?;
+    let found = dirent::find(record.as_deref().unwrap_or_default(), name.bytes)?;
+    let ino = found.ok_or(FsError::NotFound)?.ino;
     let node = fs.node(ino);
     let attr = fs.attr_of(&node, &*fs.read_child(&node, parent)?);
     fs.references().add_lookup(ino);
