@@ -120,8 +120,8 @@ def scrub_cost(disk, arguments):
     beside = 0
     for turn in range(2 * arguments.turns):
         with_scrub = turn % 2 == 1
+        drop_caches()
         if with_scrub:
-            drop_caches()
             disk.dendro("scrub", "start", disk.root, check=False)
         totals[with_scrub] += client_rounds(disk.root, arguments.seconds, turn)
         if with_scrub:
