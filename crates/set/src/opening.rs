@@ -1,6 +1,7 @@
 //! What is read before the first write, and making the members alike there (invariant 3).
 
 use dendro_base::sync::atomic::Ordering;
+use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device, Error, Result};
 use dendro_format::roster::MemberState;
 
@@ -69,22 +70,17 @@ impl<D: Device> DeviceSet<D> {
         let runs = if state.is_clean { Vec::new() } else { opening.runs() };
         state.is_clean = false;
         for (uuid, error) in make_alike(&state, &runs)? {
-            state.set_missing(&uuid, &error.to_string(), now);
+            state.lose_opening(&uuid, &error.to_string(), &runs, now);
         }
         // Invariant 4: a crash may have come between two members' rosters of the last generation.
         state.write_generation(now)?;
-        // Invariants 2 and 5: it may lack everything that was accepted, and from now on it does.
+        // Invariant 5.
         let mut is_degraded = false;
         for at in 0..state.slots.len() {
             if state.slots[at].device.is_none() && state.slots[at].state != MemberState::Missing {
                 let uuid = state.slots[at].uuid;
-                state.set_missing(&uuid, "it was not found", now);
+                state.lose_opening(&uuid, "it was not found", &runs, now);
                 is_degraded = true;
-                for (block, count, _) in &runs {
-                    for region in state.regions(block * BLOCK, count * BLOCK) {
-                        state.stale.insert(region);
-                    }
-                }
             }
         }
         state.bring_up_returned(now);
@@ -96,6 +92,19 @@ impl<D: Device> DeviceSet<D> {
         *opening = Sources::default();
         self.is_open.store(true, Ordering::Release);
         Ok(())
+    }
+}
+
+impl<D: Device> State<D> {
+    /// Calls a member missing that was not made like the others. It may lack everything that was
+    /// accepted of what was read, so that is stale (invariants 2 and 3).
+    fn lose_opening(&mut self, uuid: &Uuid, why: &str, runs: &[(u64, u64, usize)], now: Timestamp) {
+        self.set_missing(uuid, why, now);
+        for (block, count, _) in runs {
+            for region in self.regions(block * BLOCK, count * BLOCK) {
+                self.stale.insert(region);
+            }
+        }
     }
 }
 

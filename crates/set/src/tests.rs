@@ -431,3 +431,25 @@ fn a_member_whose_roster_cannot_be_written_gets_again_what_it_had_not_flushed() 
     assert_eq!(states(&set), [MemberState::InSync; 3]);
     assert_eq!(byte(&*devices[1], 5 * REGION), 9);
 }
+
+#[test]
+fn a_member_that_is_lost_while_members_are_made_alike_gets_again_what_was_read() {
+    let (devices, set) = two();
+    // A power cut leaves one write on the first member alone.
+    devices[0].write_at(5 * REGION, &block(9)).unwrap();
+    drop(set);
+    let devices = copies(&devices);
+    let set = opened(&devices, false).unwrap();
+    let mut read = block(0);
+    set.read_at(5 * REGION, &mut read).unwrap();
+    assert_eq!(read, block(9));
+    devices[1].inject(Fault::fail(Call::Write).within(5 * REGION..6 * REGION));
+    set.write_at(9 * REGION, &block(1)).unwrap();
+    assert_eq!(states(&set), [MemberState::InSync, MemberState::Missing]);
+    set.flush().unwrap();
+    devices[1].clear_faults();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    assert_eq!(byte(&*devices[1], 5 * REGION), 9);
+}
