@@ -9,9 +9,9 @@
 //! 3. [`base`]: the checkpoint to start from, and the *gaps* in its map. Without a checkpoint, all
 //!    keys are a gap. So are they if what is left of the version table is older than what the log
 //!    behind the checkpoint changes.
-//! 4. [`claims`], [`history`], [`missing`], [`replay`], [`fill`]: what fills the gaps, the newest
-//!    sound nodes and what the main log has since; where some of it is missing, what payload
-//!    streams have of its records.
+//! 4. [`claims`], [`history`], [`missing`], [`named`], [`replay`], [`fill`]: what fills the gaps,
+//!    the newest sound nodes and what the main log has since; where some of it is missing, what
+//!    payload streams have of its records.
 //! 5. [`plan`], with [`account`] and [`extents`]: what the new map refers to, and which segments
 //!    are free. Of two entries that name one block the newer keeps it. The other's page reads as
 //!    damage: what it held is not known.
@@ -24,9 +24,9 @@
 //! leaves the volume as it was, and the next one finds the same. If the segments that are free are
 //! too few, nothing is changed; a copy can be made longer then, and gets more segments.
 //!
-//! Memory: some 300 bytes for each node that the sweep finds, 56 for each partial segment of the
-//! main log, 32 for one of a payload stream, 50 for each stretch of live blocks, and a slice of the
-//! gaps ([`fill`]).
+//! Memory: some 300 bytes for each node that the sweep finds, 200 for each partial segment of the
+//! main log, 32 for one of a payload stream, 50 for each stretch of live blocks, a slice of the
+//! gaps ([`fill`]), and up to 64 MiB of partial segments that were read ([`history`]).
 
 use dendro_base::Timestamp;
 use dendro_device::Device;
@@ -52,6 +52,7 @@ mod find;
 mod found;
 mod history;
 mod missing;
+mod named;
 mod plan;
 mod replay;
 mod report;

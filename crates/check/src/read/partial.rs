@@ -34,6 +34,11 @@ pub struct PartialRecord<'a> {
 }
 
 impl Partial {
+    /// The approximate memory that it takes.
+    pub(crate) const fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.records.len()) as u64
+    }
+
     /// Its records, up to the first one that cannot be read.
     pub fn records(&self) -> impl Iterator<Item = Result<PartialRecord<'_>, Malformed>> {
         let mut walk = Records::new(&self.records);

@@ -1,12 +1,19 @@
 //! The main log before a checkpoint: which partial segments are a part of it, and what is missing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use dendro_format::Addr;
+use dendro_base::sync::Mutex;
+use dendro_base::units::MIB;
+use dendro_format::{Addr, SegmentNo};
 
 use super::missing::{Missing, MissingLog};
 use super::sweep::{CopyPlace, LogPlace, Sweep};
-use crate::read::Volume;
+use crate::read::{Break, Partial, Volume, read_partial};
+
+/// The most bytes of partial segments that stay in memory. A log of small commits has very many,
+/// and each slice of the gaps needs those that name one of its lists.
+const MAX_KEPT_BYTES: u64 = 64 * MIB;
 
 /// The main log, in its order.
 #[derive(Debug)]
@@ -15,6 +22,14 @@ pub(super) struct History {
     /// From this number on, none is missing.
     pub(super) complete_from: u64,
     missing: MissingLog,
+    kept: Mutex<Kept>,
+}
+
+/// Partial segments that were read.
+#[derive(Debug, Default)]
+struct Kept {
+    partials: BTreeMap<(SegmentNo, u32), Arc<Partial>>,
+    len_bytes: u64,
 }
 
 impl History {
@@ -60,12 +75,32 @@ impl History {
         kept.reverse();
         places.extend(kept);
         let missing = MissingLog::new(sweep, &places, end.map(|(seq, _)| seq));
-        Self { places, complete_from, missing }
+        Self { places, complete_from, missing, kept: Mutex::default() }
     }
 
     /// The partial segments from number `seq` on.
     pub(super) fn from(&self, seq: u64) -> &[LogPlace] {
         &self.places[self.places.partition_point(|place| place.seq < seq)..]
+    }
+
+    /// Reads the partial segment at a place, or has it in memory.
+    pub(super) fn read(
+        &self,
+        volume: &Volume<'_>,
+        place: &LogPlace,
+    ) -> Result<Arc<Partial>, Break> {
+        let at = (place.segment, place.offset_bytes);
+        if let Some(partial) = self.kept.lock().partials.get(&at) {
+            return Ok(Arc::clone(partial));
+        }
+        let partial = Arc::new(read_partial(volume, at.0, at.1)?);
+        let len_bytes = partial.memory_bytes();
+        let mut kept = self.kept.lock();
+        if kept.len_bytes + len_bytes <= MAX_KEPT_BYTES {
+            kept.len_bytes += len_bytes;
+            kept.partials.insert(at, Arc::clone(&partial));
+        }
+        Ok(partial)
     }
 
     /// What is missing from number `seq` on.
@@ -93,6 +128,7 @@ mod tests {
     use dendro_base::Timestamp;
     use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 
+    use super::super::named::NamedLists;
     use super::super::sweep::SweptNode;
     use super::*;
 
@@ -106,6 +142,8 @@ mod tests {
             durable_seq: 0,
             commit_seq: 0,
             time: Timestamp::default(),
+            ends_unit: true,
+            lists: NamedLists::default(),
         };
         let node = |&log_seq: &u64| SweptNode {
             place: NodePtr { addr: Addr(0), len_bytes: 64, crc32c: 0 },

@@ -137,6 +137,7 @@ impl MissingLog {
 mod tests {
     use dendro_format::SegmentNo;
 
+    use super::super::named::NamedLists;
     use super::*;
 
     fn place(seq: u64, commit_seq: u64) -> LogPlace {
@@ -149,6 +150,8 @@ mod tests {
             durable_seq: 0,
             commit_seq,
             time: Timestamp(seq as i64),
+            ends_unit: true,
+            lists: NamedLists::default(),
         }
     }
 

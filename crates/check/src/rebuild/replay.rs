@@ -40,6 +40,9 @@ struct Context {
     is_moved: bool,
 }
 
+/// Records of a unit that has not ended, and the version that they start with.
+type Begun = (Arc<Partial>, Range<u32>, Context);
+
 /// A slice of the gaps while the log is applied to it.
 pub(super) struct Replay<'a> {
     pub(super) from: Key,
@@ -58,41 +61,42 @@ pub(super) struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Applies the units that are complete. Returns the segments that were read.
+    /// Applies the units that are complete. Returns the segments in which the log lies that they
+    /// are of. Also those of partial segments that are not read are needed: without them the log
+    /// would have gaps when an interrupted rebuild is done again.
     pub(super) fn apply(&mut self, volume: &Volume<'_>, history: &History) -> BTreeSet<SegmentNo> {
         let mut segments = BTreeSet::new();
-        let mut begun: Vec<(Partial, Range<u32>, Context)> = Vec::new();
+        let mut begun: Vec<Begun> = Vec::new();
         let mut next_seq = 0;
         let oldest = self.oldest();
+        let lists = self.from.list..=self.to.list;
         let mut missing = history.missing_from(oldest).iter().peekable();
         for place in history.from(oldest) {
             while let Some(stretch) = missing.next_if(|stretch| stretch.from_seq <= place.seq) {
                 if stretch.from_seq == next_seq {
                     // The log went on, so what had begun was completed.
-                    for (partial, records, start) in begun.drain(..) {
-                        self.apply_records(&partial, records, start);
-                    }
+                    self.apply_begun(&mut begun);
                 }
                 segments.extend(self.apply_copies(volume, history, stretch));
             }
             segments.insert(place.segment);
-            let Ok(partial) = read_partial(volume, place.segment, place.offset_bytes) else {
-                continue;
+            let partial = match place.lists.may_be_in(&lists).then(|| history.read(volume, place)) {
+                None => None,
+                Some(Ok(partial)) => Some(partial),
+                Some(Err(_)) => continue,
             };
-            let header = &partial.header;
-            if header.seq != next_seq {
+            if place.seq != next_seq {
                 begun.clear();
             }
-            next_seq = header.seq + 1;
-            let start = Context { branch: 0, epoch: header.epoch, is_moved: false };
-            let complete_len = header.complete_len_bytes;
-            let mut context = start;
-            if complete_len > 0 {
-                for (partial, records, start) in begun.drain(..) {
-                    self.apply_records(&partial, records, start);
-                }
-                context = self.apply_records(&partial, 0..complete_len, start);
+            next_seq = place.seq + 1;
+            if place.ends_unit {
+                self.apply_begun(&mut begun);
             }
+            let Some(partial) = partial else { continue };
+            let header = partial.header;
+            let complete_len = header.complete_len_bytes;
+            let start = Context { branch: 0, epoch: header.epoch, is_moved: false };
+            let context = self.apply_records(&partial, 0..complete_len, start);
             if header.records_len_bytes > complete_len {
                 begun.push((partial, complete_len..u32::MAX, context));
             }
@@ -101,6 +105,12 @@ impl Replay<'_> {
             segments.extend(self.apply_copies(volume, history, stretch));
         }
         segments
+    }
+
+    fn apply_begun(&mut self, begun: &mut Vec<Begun>) {
+        for (partial, records, start) in begun.drain(..) {
+            self.apply_records(&partial, records, start);
+        }
     }
 
     /// Applies what payload streams have of a stretch that is missing. A block that turns out to be

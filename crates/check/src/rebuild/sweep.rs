@@ -1,6 +1,6 @@
 //! One sequential pass over all segments: what is sound in them, whether or not anything names it.
 //!
-//! Kept are about 200 bytes for each node of the map, and 56 for each partial segment of the main
+//! Kept are about 200 bytes for each node of the map, and 96 for each partial segment of the main
 //! log and 32 for one of a payload stream.
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use dendro_format::{
     Addr, Checkpoint, Head, Key, NodePtr, PartialHeader, Record, SegmentNo, checksum, node,
 };
 
+use super::named::NamedLists;
 use crate::read::{Break, Partial, Volume, first_and_last, read_partial_with};
 
 /// A sound node of the map.
@@ -51,6 +52,9 @@ pub(super) struct LogPlace {
     pub(super) commit_seq: u64,
     /// When it was begun.
     pub(super) time: Timestamp,
+    /// Whether a unit ends in it.
+    pub(super) ends_unit: bool,
+    pub(super) lists: NamedLists,
 }
 
 /// A sound partial segment of a payload stream.
@@ -151,6 +155,8 @@ impl Sweep {
                 durable_seq: header.durable_seq,
                 commit_seq: header.commit_seq,
                 time: header.time,
+                ends_unit: header.complete_len_bytes > 0,
+                lists: NamedLists::of(partial),
             }),
             Head::Map => {
                 let start = volume.layout().segment_offset(header.segment);

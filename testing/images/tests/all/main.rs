@@ -10,3 +10,4 @@ mod hostile_images;
 mod lost_end;
 mod rebuild;
 mod rebuild_base;
+mod rebuild_log;

@@ -214,7 +214,7 @@ fn the_newest_checkpoint_may_be_gone() {
 }
 
 /// Destroys all checkpoints but the newest.
-fn destroy_older_checkpoints(bytes: &mut [u8]) {
+pub(crate) fn destroy_older_checkpoints(bytes: &mut [u8]) {
     let newest = superblock(bytes).checkpoint_addr;
     let device = MemoryDevice::from_bytes(bytes);
     let volume = Volume::open(&device).expect("it works");

@@ -1,0 +1,114 @@
+//! How often a rebuild reads the main log.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use dendro_base::Rng;
+use dendro_check::Volume;
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::model::ModelVersions;
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, View};
+use dendro_format::Head;
+use dendro_logdisk::OpenOptions;
+
+use crate::common::new_disk;
+use crate::rebuild::{
+    SEGMENT_LEN_BYTES, destroy, destroy_older_checkpoints, nodes, open, rebuilt_on,
+};
+
+/// A device that counts how often is read from each offset.
+struct Counting {
+    below: MemoryDevice,
+    counts: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Device for Counting {
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
+        *self.counts.lock().expect("it works").entry(offset).or_default() += 1;
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> dendro_device::Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> dendro_device::Result<()> {
+        self.below.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> dendro_device::Result<()> {
+        self.below.discard(offset, len_bytes)
+    }
+}
+
+/// Many small units that change many lists in turn, each durable before the next one, and then a
+/// checkpoint.
+fn with_small_commits() -> Vec<u8> {
+    let (disk, device) = new_disk(48 << 20, SEGMENT_LEN_BYTES as u64, OpenOptions::default());
+    let mut lists = Vec::new();
+    for _ in 0..24 {
+        let list = disk.allocate_list().expect("it works");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).expect("there is room");
+        lists.push(list);
+    }
+    let mut rng = Rng::new(1);
+    let mut value = vec![0; 900];
+    for index in 0..30 {
+        for list in &lists {
+            rng.fill(&mut value);
+            let mut aru = Aru::new(View::HEAD);
+            aru.put_record(*list, index, &*value);
+            disk.commit(aru).expect("there is room");
+            disk.flush(CommitSeq::LATEST).expect("it works");
+        }
+    }
+    disk.checkpoint().expect("it works");
+    device.to_bytes()
+}
+
+/// Where the partial segments of the main log lie.
+fn log_of(bytes: &[u8]) -> Vec<u64> {
+    let device = MemoryDevice::from_bytes(bytes);
+    let volume = Volume::open(&device).expect("it works");
+    let layout = volume.layout();
+    let partials = layout.log_segments().flat_map(|segment| volume.partials(segment));
+    let log = partials.filter(|partial| partial.header.head == Head::Main).map(|it| it.header);
+    log.map(|it| layout.segment_offset(it.segment) + u64::from(it.offset_bytes)).collect()
+}
+
+#[test]
+fn a_log_of_many_small_commits_is_not_read_for_each_gap_again() {
+    let whole = with_small_commits();
+    let mut bytes = whole.clone();
+    destroy_older_checkpoints(&mut bytes);
+    let leaves = nodes(&whole).into_iter().filter(|(_, level)| *level == 0);
+    leaves.step_by(2).for_each(|(leaf, _)| destroy(&mut bytes, &leaf));
+    let counting = Counting { below: MemoryDevice::from_bytes(&bytes), counts: Mutex::default() };
+    let report = rebuilt_on(&counting).expect("it can be rebuilt");
+    let incomplete = report.restored.iter().filter(|part| !part.is_complete).count();
+    let gap_count = report.restored.len();
+    assert!(incomplete == 0 && gap_count >= 8, "{incomplete} of {gap_count}");
+
+    // A segment's first partial segment lies where the segment is read as a whole too.
+    let log = log_of(&whole);
+    let is_inside = |at: &&u64| !at.is_multiple_of(SEGMENT_LEN_BYTES as u64);
+    let counts = counting.counts.into_inner().expect("it works");
+    let reads = log.iter().filter(is_inside).filter_map(|at| counts.get(at));
+    let (count, sum) = (log.len(), reads.sum::<usize>());
+    assert!(count > 700 && (count / 2..=2 * count).contains(&sum), "{sum} reads of {count}");
+
+    let of = |bytes: &[u8]| {
+        let (disk, _) = open(bytes).expect("the volume opens");
+        ModelVersions::read_from(&disk).expect("it can be read")
+    };
+    let (before, after) = (of(&whole), of(&counting.below.to_bytes()));
+    let state = |of: &ModelVersions| of.state(View::HEAD).expect("it is there").clone();
+    assert!(state(&after).lists(Lid(0)).count() == 24);
+    assert_eq!(state(&before).diff(&state(&after)), None);
+}
