@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What fsync costs on an image of holes, beside an image that was written from one end to the other.
+"""What fsync costs on an image of holes, beside one that was written from one end to the other.
 
 Three volumes take turns: `discard=online` and `discard` on images of holes, and `nodiscard` on an
 image of zeros. The operations, each with fsync: appends of 4 KiB, overwrites of 4 KiB at random in
 32 MiB, and new files of 1 KiB. With `--stir`, so many MiB are written and removed before, twice, so
-that the log has been there; with 0 all begin on holes, and `--rest` gives idle times. Each line has the rates, and the medians of
-their ratios to the written image's in the same turn.
+that the log has been there; with 0 all begin on holes, and `--rest` gives idle times. Each line has
+the rates, and the medians of their ratios to the written image's in the same turn.
 
     holes.py [--size 2G] [--stir 300] [--turns 15] [--seconds 0.7] [--rest 0]
 """
