@@ -125,16 +125,22 @@ pub(crate) fn name(path: &std::path::Path, uuid: &Uuid) -> String {
     }
 }
 
-/// The newest roster on a device, and its slot.
+/// The newest roster on a device, and its slot. There is none if a slot cannot be read: that one may
+/// be the newest, and an older one does not know all regions that are stale.
 pub(crate) fn read_roster(device: &impl Device) -> Option<(Roster, usize)> {
     let area = roster_area(device.len_bytes())?;
     let mut bytes = AlignedBuf::zeroed(ROSTER_SLOT_LEN_BYTES);
-    let found = (0..ROSTER_SLOT_COUNT).filter_map(|slot| {
+    let mut newest: Option<(Roster, usize)> = None;
+    for slot in 0..ROSTER_SLOT_COUNT {
         let offset = area.start + (slot * ROSTER_SLOT_LEN_BYTES) as u64;
-        device.read_at(offset, &mut bytes).ok()?;
-        Some((Roster::decode(&bytes).ok()?, slot))
-    });
-    found.max_by_key(|(roster, _)| roster.generation)
+        let read = device.read_at(offset, &mut bytes);
+        read.or_else(|_| device.read_at(offset, &mut bytes)).ok()?;
+        let Ok(roster) = Roster::decode(&bytes) else { continue };
+        if newest.as_ref().is_none_or(|(newest, _)| newest.generation < roster.generation) {
+            newest = Some((roster, slot));
+        }
+    }
+    newest
 }
 
 /// Writes a roster into a slot of a device, durably.

@@ -6,7 +6,7 @@ use dendro_base::sync::Arc;
 use dendro_base::{ManualClock, Rng, Timestamp, Uuid};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{BLOCK_SIZE, Device};
-use dendro_format::roster::{MemberState, ROSTER_AREA_LEN_BYTES};
+use dendro_format::roster::{MemberState, ROSTER_AREA_LEN_BYTES, ROSTER_SLOT_LEN_BYTES};
 use dendro_format::{Addr, Layout, Superblock};
 
 use crate::member::read_roster;
@@ -452,4 +452,22 @@ fn a_member_that_is_lost_while_members_are_made_alike_gets_again_what_was_read()
     bring_up(&set);
     assert_eq!(states(&set), [MemberState::InSync; 2]);
     assert_eq!(byte(&*devices[1], 5 * REGION), 9);
+}
+
+#[test]
+fn an_older_roster_is_not_taken_where_a_newer_one_cannot_be_read() {
+    let (devices, set) = two();
+    set.take_offline(&uuid(1)).unwrap();
+    set.write_at(5 * REGION, &block(9)).unwrap();
+    set.flush().unwrap();
+    drop(set);
+    let look = || Found::look(Arc::clone(&devices[0]), path(0));
+    assert!(look().is_ok_and(|found| found.roster().stale.has(5)));
+    devices[0].inject(Fault::fail(Call::Read).nth(1));
+    assert!(look().is_ok_and(|found| found.roster().stale.has(5)), "it is read once more");
+    let (_, slot) = read_roster(&*devices[0]).unwrap();
+    let start = LEN + (slot * ROSTER_SLOT_LEN_BYTES) as u64;
+    let newest = start..start + ROSTER_SLOT_LEN_BYTES as u64;
+    devices[0].inject(Fault::fail(Call::Read).within(newest).forever());
+    assert!(look().is_err());
 }
