@@ -125,8 +125,8 @@ pub(crate) fn name(path: &std::path::Path, uuid: &Uuid) -> String {
     }
 }
 
-/// The newest roster on a device, and its slot. There is none if a slot cannot be read: that one may
-/// be the newest, and an older one does not know all regions that are stale.
+/// The newest roster on a device, and its slot. There is none if a slot cannot be read: that one
+/// may be the newest, and an older one does not know all regions that are stale.
 pub(crate) fn read_roster(device: &impl Device) -> Option<(Roster, usize)> {
     let area = roster_area(device.len_bytes())?;
     let mut bytes = AlignedBuf::zeroed(ROSTER_SLOT_LEN_BYTES);
