@@ -258,6 +258,29 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
+    /// The lists whose entries it changes: none, one or two.
+    #[must_use]
+    pub const fn lists(&self) -> [Option<u64>; 2] {
+        match *self {
+            Self::CreateList { list, .. }
+            | Self::DeleteList { list }
+            | Self::SetHints { list, .. }
+            | Self::PutRecord { list, .. }
+            | Self::DeleteRecord { list, .. }
+            | Self::WriteRun { list, .. }
+            | Self::WriteBlock { list, .. }
+            | Self::ZeroPages { list, .. }
+            | Self::PunchPages { list, .. } => [Some(list), None],
+            Self::MovePages { from, to, .. } | Self::SwapPages { a: from, b: to } => {
+                [Some(from), Some(to)]
+            }
+            Self::Node { .. }
+            | Self::Version { .. }
+            | Self::Reuse { .. }
+            | Self::Checkpoint { .. } => [None, None],
+        }
+    }
+
     /// Appends a [`Self::WriteRun`]. The fields are passed one by one: whoever has just copied a
     /// page would wait for all of its bytes to leave the processor's store buffer if it put them
     /// into a record and read that.

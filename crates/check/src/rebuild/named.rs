@@ -3,8 +3,6 @@
 
 use std::ops::RangeInclusive;
 
-use dendro_format::Record;
-
 use crate::read::Partial;
 
 /// So many lists are kept. A commit of one file names fewer.
@@ -21,7 +19,7 @@ pub(super) struct NamedLists {
 impl NamedLists {
     pub(super) fn of(partial: &Partial) -> Self {
         let records = partial.records().flatten();
-        records.flat_map(|it| lists_of(&it.record)).flatten().fold(Self::default(), Self::with)
+        records.flat_map(|it| it.record.lists()).flatten().fold(Self::default(), Self::with)
     }
 
     /// Whether one of them may lie in the range.
@@ -43,30 +41,10 @@ impl NamedLists {
     }
 }
 
-/// The lists whose entries a record changes.
-const fn lists_of(record: &Record<'_>) -> [Option<u64>; 2] {
-    match *record {
-        Record::CreateList { list, .. }
-        | Record::DeleteList { list }
-        | Record::SetHints { list, .. }
-        | Record::PutRecord { list, .. }
-        | Record::DeleteRecord { list, .. }
-        | Record::WriteRun { list, .. }
-        | Record::WriteBlock { list, .. }
-        | Record::ZeroPages { list, .. }
-        | Record::PunchPages { list, .. } => [Some(list), None],
-        Record::MovePages { from, to, .. } | Record::SwapPages { a: from, b: to } => {
-            [Some(from), Some(to)]
-        }
-        Record::Node { .. }
-        | Record::Version { .. }
-        | Record::Reuse { .. }
-        | Record::Checkpoint { .. } => [None, None],
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use dendro_format::Record;
+
     use super::*;
 
     fn named(lists: &[u64]) -> NamedLists {
@@ -88,7 +66,7 @@ mod tests {
     #[test]
     fn a_move_names_both_lists() {
         let moved = Record::MovePages { from: 1, from_page: 0, to: 2, to_page: 0, count: 1 };
-        assert_eq!(lists_of(&moved), [Some(1), Some(2)]);
-        assert_eq!(lists_of(&Record::SwapPages { a: 3, b: 4 }), [Some(3), Some(4)]);
+        assert_eq!(moved.lists(), [Some(1), Some(2)]);
+        assert_eq!(Record::SwapPages { a: 3, b: 4 }.lists(), [Some(3), Some(4)]);
     }
 }

@@ -117,10 +117,10 @@ impl Findings<'_> {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    pub(super) fn finish(self) -> Vec<Finding> {
-        let mut list = self.list;
+    pub(super) fn finish(mut self) -> Vec<Finding> {
+        let mut list = std::mem::take(&mut self.list);
         for &kind in FindingKind::ALL {
-            let count = self.counts.get(&kind).copied().unwrap_or(0);
+            let count = self.count(kind);
             let listed = list.iter().filter(|finding| finding.kind == kind).count() as u64;
             if count > listed {
                 let detail = format!("{count} of number {}: {}", kind.number(), kind.title());

@@ -94,19 +94,23 @@ fn verified_with(device: &dyn Device, max_findings_of_a_kind: u64) -> Report {
     verify_watched(device, &Options { data: true }, watch)
 }
 
-/// A volume that was shut down, and what `look` told of it before.
-fn image<T>(rng: &mut Rng, look: impl FnOnce(&LogDisk, &[Lid]) -> T) -> (Vec<u8>, T) {
+fn new_volume() -> (Arc<MemoryDevice>, LogDisk) {
     let memory = Arc::new(MemoryDevice::new(32 << 20));
     let device: Arc<dyn Device> = Arc::clone(&memory) as _;
     let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     format(&device, &options, &clock).expect("the device is large enough");
-    let disk = open(&device);
+    (memory, open(&device))
+}
+
+/// A volume that was shut down, and what `look` told of it before.
+fn image<T>(rng: &mut Rng, look: impl FnOnce(&LogDisk, &[Lid]) -> T) -> (Vec<u8>, T) {
+    let (memory, disk) = new_volume();
     let lists = fill(&disk, rng);
     while disk.background_step().expect("the device works") {}
     let seen = look(&disk, &lists);
     disk.shut_down().expect("the device works");
-    assert!(verified(&*device).is_sound());
+    assert!(verified(&*memory).is_sound());
     (memory.to_bytes(), seen)
 }
 
@@ -153,12 +157,7 @@ fn a_damaged_block_is_named_with_all_versions_that_share_it() {
 #[test]
 fn damage_that_nobody_sees_does_not_hide_what_somebody_sees() {
     let mut rng = Rng::new(1);
-    let memory = Arc::new(MemoryDevice::new(8 << 20));
-    let device: Arc<dyn Device> = Arc::clone(&memory) as _;
-    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    format(&device, &options, &clock).expect("the device is large enough");
-    let disk = open(&device);
+    let (memory, disk) = new_volume();
     let [gone, kept] = [(); 2].map(|()| disk.allocate_list().expect("there is room"));
     let mut aru = Aru::new(View::HEAD);
     for list in [gone, kept] {

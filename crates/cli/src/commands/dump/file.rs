@@ -87,7 +87,7 @@ pub(super) fn dump(volume: &Volume<'_>, wanted: &Wanted, out: &mut Output) -> io
     let Some(checkpoint) = checkpoint(volume, out)? else { return Ok(()) };
     dump_map(volume, &checkpoint, wanted, out)?;
     for partial in volume.log(&checkpoint) {
-        let concerns = |record: &Record<'_>| concerns(record, *list);
+        let concerns = |record: &Record<'_>| record.lists().contains(&Some(*list));
         print_records(&partial, Some(&concerns), out)?;
     }
     Ok(())
@@ -157,25 +157,4 @@ fn extents(volume: &Volume<'_>, key: &Key, pages: &[(u32, PageRef)]) -> Vec<Exte
         });
     }
     all
-}
-
-/// Whether a record is about the list.
-fn concerns(record: &Record<'_>, wanted: u64) -> bool {
-    match *record {
-        Record::CreateList { list, .. }
-        | Record::DeleteList { list }
-        | Record::SetHints { list, .. }
-        | Record::PutRecord { list, .. }
-        | Record::DeleteRecord { list, .. }
-        | Record::WriteRun { list, .. }
-        | Record::WriteBlock { list, .. }
-        | Record::ZeroPages { list, .. }
-        | Record::PunchPages { list, .. } => list == wanted,
-        Record::MovePages { from, to, .. } => from == wanted || to == wanted,
-        Record::SwapPages { a, b } => a == wanted || b == wanted,
-        Record::Node { .. }
-        | Record::Version { .. }
-        | Record::Reuse { .. }
-        | Record::Checkpoint { .. } => false,
-    }
 }
