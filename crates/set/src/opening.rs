@@ -1,7 +1,6 @@
 //! What is read before the first write, and making the members alike there (invariant 3).
 
 use dendro_base::sync::atomic::Ordering;
-use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device, Error, Result};
 use dendro_format::roster::MemberState;
 
@@ -69,8 +68,12 @@ impl<D: Device> DeviceSet<D> {
         // Members that are alike stay so: what differs was damaged since, and a scrub mends it.
         let runs = if state.is_clean { Vec::new() } else { opening.runs() };
         state.is_clean = false;
+        // What was accepted by reading it may be durable on no member: alike in their caches alone.
+        for (block, count, _) in &runs {
+            state.unflushed.lock().extend(state.regions(block * BLOCK, count * BLOCK));
+        }
         for (uuid, error) in make_alike(&state, &runs)? {
-            state.lose_opening(&uuid, &error.to_string(), &runs, now);
+            state.set_missing(&uuid, &error.to_string(), now);
         }
         // Invariant 4: a crash may have come between two members' rosters of the last generation.
         state.write_generation(now)?;
@@ -79,7 +82,7 @@ impl<D: Device> DeviceSet<D> {
         for at in 0..state.slots.len() {
             if state.slots[at].device.is_none() && state.slots[at].state != MemberState::Missing {
                 let uuid = state.slots[at].uuid;
-                state.lose_opening(&uuid, "it was not found", &runs, now);
+                state.set_missing(&uuid, "it was not found", now);
                 is_degraded = true;
             }
         }
@@ -92,19 +95,6 @@ impl<D: Device> DeviceSet<D> {
         *opening = Sources::default();
         self.is_open.store(true, Ordering::Release);
         Ok(())
-    }
-}
-
-impl<D: Device> State<D> {
-    /// Calls a member missing that was not made like the others. It may lack everything that was
-    /// accepted of what was read, so that is stale (invariants 2 and 3).
-    fn lose_opening(&mut self, uuid: &Uuid, why: &str, runs: &[(u64, u64, usize)], now: Timestamp) {
-        self.set_missing(uuid, why, now);
-        for (block, count, _) in runs {
-            for region in self.regions(block * BLOCK, count * BLOCK) {
-                self.stale.insert(region);
-            }
-        }
     }
 }
 

@@ -10,7 +10,8 @@
 //! 3. Members may differ in what was not flushed when the power went. Whoever opens the volume
 //!    accepts such a write only after reading it. So each block that is read before the first write
 //!    is read from one member, always the same; before the first write, these blocks are written
-//!    to all other members that are in sync. What was not read was flushed, or is never used.
+//!    to all other members that are in sync. Until the next flush they count as not flushed
+//!    (invariant 2). What was not read was flushed, or is never used.
 //! 4. Each opening for writing raises the generation by two. Members in sync have rosters that
 //!    differ by one at most: a generation is on all of them before the next is on any. So a copy of
 //!    a member that is older than the last opening is known for what it is.

@@ -471,3 +471,26 @@ fn an_older_roster_is_not_taken_where_a_newer_one_cannot_be_read() {
     devices[0].inject(Fault::fail(Call::Read).within(newest).forever());
     assert!(look().is_err());
 }
+
+#[test]
+fn a_member_that_is_lost_before_the_first_flush_gets_again_what_was_read() {
+    let (devices, set) = two();
+    // A daemon that was killed leaves a write in the caches of both devices.
+    for device in &devices {
+        device.write_at(5 * REGION, &block(9)).unwrap();
+    }
+    drop(set);
+    let set = opened(&devices, false).unwrap();
+    set.read_at(5 * REGION, &mut block(0)).unwrap();
+    set.write_at(9 * REGION, &block(1)).unwrap();
+    devices[1].inject(Fault::fail(Call::Write).within(9 * REGION..10 * REGION));
+    set.write_at(9 * REGION, &block(2)).unwrap();
+    assert_eq!(states(&set), [MemberState::InSync, MemberState::Missing]);
+    // What a power cut leaves of it.
+    devices[1].write_at(5 * REGION, &block(0)).unwrap();
+    set.flush().unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    assert_eq!(byte(&*devices[1], 5 * REGION), 9);
+}
