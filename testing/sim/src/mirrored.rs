@@ -112,8 +112,8 @@ struct Stepping<D: Device> {
 impl<D: Device> Stepping<D> {
     fn step<T>(&self, outcome: Result<T>) -> Result<T> {
         if self.changes.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHANGES_PER_STEP) {
-            // If no member can be written to, the next write says so.
-            let _ = self.set.bring_up_step();
+            // Nothing is known to be durable after a flush that failed here.
+            return self.set.bring_up_step().and(outcome);
         }
         outcome
     }

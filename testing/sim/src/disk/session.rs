@@ -555,9 +555,10 @@ impl<'a, E: Engine> Session<'a, E> {
     /// Leaves the disk as a process does that is killed (or has shut it down), and opens it anew.
     fn reopen(self) -> Outcome<Self> {
         let Session { system, device, rng, generator, trace, life, .. } = self;
-        drop(life);
-        // What a failed flush has doomed would be there and not be there.
+        // What a failed flush has doomed would be there and not be there. A set flushes when it is
+        // dropped.
         system.restore_faults(device);
+        drop(life);
         let life =
             open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
         Ok(Session::begin(system, device, rng, generator, trace, life))
