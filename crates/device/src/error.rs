@@ -82,4 +82,11 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether it is a flush that failed. What was written before may be lost, whatever a later
+    /// flush answers.
+    #[must_use]
+    pub fn is_flush(&self) -> bool {
+        matches!(self, Self::Io { operation: "flush", .. })
+    }
 }

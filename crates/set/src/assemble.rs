@@ -62,9 +62,13 @@ fn names<'a>(members: impl Iterator<Item = &'a Member>) -> String {
     names.join(" and ")
 }
 
-/// The roster that counts.
+/// The roster that counts. One that is on no member in sync yet may be written once more, with
+/// other contents.
 pub(crate) fn newest<D>(found: &[Found<D>]) -> Option<&Roster> {
-    found.iter().map(|one| &one.roster).max_by_key(|roster| roster.generation)
+    let is_in_sync =
+        |roster: &Roster| roster.own().is_some_and(|own| own.state == MemberState::InSync);
+    let rosters = found.iter().map(|one| &one.roster);
+    rosters.max_by_key(|roster| (roster.generation, is_in_sync(roster)))
 }
 
 impl<D: Device> DeviceSet<D> {
@@ -113,6 +117,8 @@ impl<D: Device> DeviceSet<D> {
             unflushed: Mutex::default(),
             is_clean: roster.is_clean,
             is_listed: true,
+            is_recorded: true,
+            has_failed: false,
             notes: Vec::new(),
         };
         Ok(Self::of(state, clock, false))

@@ -70,6 +70,7 @@ impl<D: Device> DeviceSet<D> {
         state.is_listed = true;
         if let Err(source) = state.write_rosters(self.clock.now()) {
             (state.is_listed, state.set_len_bytes) = (false, before_bytes);
+            state.is_recorded = true;
             return Err(Error::Device { path: name, source });
         }
         self.len_bytes.store(state.set_len_bytes, Ordering::Relaxed);

@@ -3,7 +3,10 @@
 //! # Invariants
 //! 1. What the set acknowledges is on all members that the newest roster calls in sync. A write or
 //!    flush that fails on one of them is acknowledged only after that member is called missing, in
-//!    durable rosters of the others.
+//!    durable rosters of the others. While the rosters lack anything that they should state,
+//!    nothing is acknowledged. After a flush for a roster that failed on all members in sync,
+//!    nothing is acknowledged until the set is opened again: what had not been flushed may be lost,
+//!    and no later flush tells.
 //! 2. While a member is missing, a region is durably called stale before it is written to. When a
 //!    member becomes missing, so are the regions with writes that no flush has made durable. So a
 //!    missing member differs from the others in stale regions alone.
@@ -72,6 +75,10 @@ pub(crate) struct State<D> {
     pub(crate) is_clean: bool,
     /// Whether the members have rosters. One device alone need not.
     pub(crate) is_listed: bool,
+    /// Whether durable rosters state all this, as they do if there are any.
+    pub(crate) is_recorded: bool,
+    /// Whether a flush for a roster has failed on all members in sync (invariant 1).
+    pub(crate) has_failed: bool,
     /// What users should be told.
     pub(crate) notes: Vec<String>,
 }
@@ -100,10 +107,14 @@ impl<D: Device> State<D> {
         offset >> self.region_size_log2..=last >> self.region_size_log2
     }
 
-    /// Whether a range may be written to (invariant 2).
+    fn lacks_any(&self) -> bool {
+        self.slots.iter().any(|slot| slot.state == MemberState::Missing)
+    }
+
+    /// Whether a range may be written to (invariants 1 and 2).
     fn is_marked(&self, offset: u64, len_bytes: u64) -> bool {
-        let lacks_any = self.slots.iter().any(|slot| slot.state == MemberState::Missing);
-        !lacks_any || self.regions(offset, len_bytes).all(|region| self.stale.has(region))
+        let is_stale = || self.regions(offset, len_bytes).all(|region| self.stale.has(region));
+        self.is_recorded && (!self.lacks_any() || is_stale())
     }
 
     pub(crate) fn roster_for(&self, slot: &Slot<D>) -> Roster {
@@ -120,13 +131,14 @@ impl<D: Device> State<D> {
     }
 
     /// Writes the next generation of the roster to all members that are not missing. Those that
-    /// fail are missing in the generation behind that.
+    /// fail are missing in the generation behind that. A generation that no member in sync has got
+    /// is written again, by whoever wants to write next.
     pub(crate) fn write_rosters(&mut self, now: Timestamp) -> Result<()> {
-        while self.is_listed {
+        self.is_recorded = !self.is_listed;
+        while !self.is_recorded {
             self.generation += 1;
-            if self.write_generation(now)? {
-                break;
-            }
+            let written = self.write_generation(now).inspect_err(|_| self.generation -= 1);
+            self.is_recorded = written?;
         }
         Ok(())
     }
@@ -134,7 +146,12 @@ impl<D: Device> State<D> {
     /// Writes this generation of the roster to all members that are not missing and have an older
     /// one. Returns whether none failed; those that did are called missing.
     pub(crate) fn write_generation(&mut self, now: Timestamp) -> Result<bool> {
-        let mut failed = Vec::new();
+        if self.has_failed {
+            let source = std::io::Error::other("a flush failed; open the volume again");
+            return Err(Error::Io { operation: "flush", offset: 0, len_bytes: 0, source });
+        }
+        let (mut failed, mut written) = (Vec::new(), Vec::new());
+        let mut fails_flush = false;
         // Those that are brought up come first: what a roster in sync calls brought up has one as
         // new.
         let mut order: Vec<usize> = (0..self.slots.len()).collect();
@@ -144,19 +161,27 @@ impl<D: Device> State<D> {
             if self.slots[at].written_generation >= self.generation {
                 continue;
             }
-            let roster = self.roster_for(&self.slots[at]);
-            let slot = &mut self.slots[at];
-            let other = 1 - slot.roster_slot;
-            match member::write_roster(&*device, &roster, other) {
-                Ok(()) => {
-                    (slot.roster_slot, slot.written_generation) = (other, self.generation);
+            let (slot, roster) = (&self.slots[at], self.roster_for(&self.slots[at]));
+            match member::write_roster(&*device, &roster, 1 - slot.roster_slot) {
+                Ok(()) => written.push(at),
+                Err(error) => {
+                    fails_flush |= slot.in_sync().is_some() && error.is_flush();
+                    failed.push((slot.uuid, error));
                 }
-                Err(error) => failed.push((slot.uuid, error)),
             }
         }
-        let is_written = |at: usize| self.slots[at].written_generation == self.generation;
-        if !failed.is_empty() && !self.in_sync().any(is_written) {
-            return Err(failed.swap_remove(0).1);
+        let has_it =
+            |at| written.contains(&at) || self.slots[at].written_generation >= self.generation;
+        if !self.in_sync().any(has_it)
+            && let Some((_, error)) = failed.pop()
+        {
+            self.has_failed = fails_flush;
+            return Err(error);
+        }
+        for at in written {
+            let slot = &mut self.slots[at];
+            slot.roster_slot = 1 - slot.roster_slot;
+            slot.written_generation = self.generation;
         }
         let is_whole = failed.is_empty();
         for (uuid, error) in failed {
@@ -172,6 +197,7 @@ impl<D: Device> State<D> {
         let slot = &mut self.slots[at];
         if slot.state != MemberState::Missing {
             (slot.state, slot.since) = (MemberState::Missing, now);
+            self.is_recorded = !self.is_listed;
             slot.cursor_bytes.store(0, Ordering::Relaxed);
             // It can be opened again, to be added again.
             slot.device = None;
@@ -212,6 +238,8 @@ impl<D: Device> DeviceSet<D> {
             unflushed: Mutex::default(),
             is_clean: false,
             is_listed: false,
+            is_recorded: true,
+            has_failed: false,
             notes: Vec::new(),
         };
         Self::of(state, clock, true)
@@ -253,6 +281,8 @@ impl<D: Device> DeviceSet<D> {
             unflushed: Mutex::default(),
             is_clean: false,
             is_listed: true,
+            is_recorded: true,
+            has_failed: false,
             notes: Vec::new(),
         };
         let written = state.write_rosters(clock.now());
@@ -337,10 +367,18 @@ impl<D: Device> DeviceSet<D> {
     /// Calls the regions of a range stale, durably (invariant 2).
     fn mark(&self, offset: u64, len_bytes: u64) -> Result<()> {
         let mut state = self.state.write();
-        for region in state.regions(offset, len_bytes) {
-            state.stale.insert(region);
+        if state.lacks_any() {
+            for region in state.regions(offset, len_bytes) {
+                state.stale.insert(region);
+            }
         }
         state.write_rosters(self.clock.now())
+    }
+
+    /// Makes rosters durable that could not be written before (invariant 1).
+    fn record(&self) -> Result<()> {
+        let mut state = self.state.write();
+        if state.is_recorded { Ok(()) } else { state.write_rosters(self.clock.now()) }
     }
 
     /// Changes a range on all members that are not missing.
@@ -622,8 +660,13 @@ impl<D: Device> Device for DeviceSet<D> {
             return Ok(());
         }
         self.open_for_writing()?;
-        let outcome = {
+        let outcome = loop {
             let state = self.state.read();
+            if !state.is_recorded {
+                drop(state);
+                self.record()?;
+                continue;
+            }
             // With the lock: a member that is lost before the flush lacks them too.
             let flushed = std::mem::take(&mut *state.unflushed.lock());
             let outcome = on_all(&state, D::flush);
@@ -631,7 +674,7 @@ impl<D: Device> Device for DeviceSet<D> {
                 // A member that is lost now lacks them (invariant 2).
                 state.unflushed.lock().extend(flushed);
             }
-            outcome
+            break outcome;
         };
         let failed = outcome?;
         if failed.is_empty() { Ok(()) } else { self.lose(failed) }

@@ -7,7 +7,7 @@ use dendro_base::{ManualClock, Rng, Timestamp, Uuid};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{BLOCK_SIZE, Device};
 use dendro_format::roster::{MemberState, ROSTER_AREA_LEN_BYTES, ROSTER_SLOT_LEN_BYTES};
-use dendro_format::{Addr, Layout, Superblock};
+use dendro_format::{Addr, Layout, Roster, Superblock};
 
 use crate::member::read_roster;
 use crate::{DeviceSet, Error, Found};
@@ -493,4 +493,101 @@ fn a_member_that_is_lost_before_the_first_flush_gets_again_what_was_read() {
     bring_up(&set);
     assert_eq!(states(&set), [MemberState::InSync; 2]);
     assert_eq!(byte(&*devices[1], 5 * REGION), 9);
+}
+
+/// Has so many calls fail that write rosters or make them durable.
+fn break_rosters(device: &Sim, call: Call, count: u64) {
+    let fault = Fault::fail(call).times(count);
+    let end = device.len_bytes();
+    let rosters = end - ROSTER_AREA_LEN_BYTES..end;
+    device.inject(if call == Call::Write { fault.within(rosters) } else { fault });
+}
+
+/// The newest roster that a power cut leaves.
+fn durable_roster(device: &Sim) -> Roster {
+    let image = device.crash_image(&mut Rng::new(3), CrashStyle::Nothing);
+    read_roster(&image).unwrap().0
+}
+
+#[test]
+fn a_region_that_could_not_be_called_stale_is_called_that_before_a_write_that_is_repeated() {
+    let (devices, set) = two();
+    set.take_offline(&uuid(1)).unwrap();
+    break_rosters(&devices[0], Call::Write, 1);
+    assert!(set.write_at(9 * REGION, &block(2)).is_err());
+    set.write_at(9 * REGION, &block(2)).unwrap();
+    assert!(durable_roster(&devices[0]).stale.has(9));
+}
+
+#[test]
+fn a_member_that_could_not_be_called_missing_is_called_that_before_anything_is_acknowledged() {
+    let lost = |set: &DeviceSet<Sim>, devices: &[Sim]| {
+        devices[1].inject(Fault::fail(Call::Write));
+        break_rosters(&devices[0], Call::Write, 1);
+        assert!(set.write_at(5 * REGION, &block(2)).is_err());
+    };
+    for repeats in [true, false] {
+        let (devices, set) = two();
+        lost(&set, &devices);
+        if repeats {
+            set.write_at(5 * REGION, &block(2)).unwrap();
+        } else {
+            set.flush().unwrap();
+        }
+        let roster = durable_roster(&devices[0]);
+        assert_eq!(roster.members[1].state, MemberState::Missing);
+        assert!(roster.stale.has(5));
+    }
+}
+
+#[test]
+fn a_flush_that_failed_for_a_roster_is_not_believed_later() {
+    let (devices, set) = two();
+    set.take_offline(&uuid(1)).unwrap();
+    set.write_at(5 * REGION, &block(1)).unwrap();
+    set.flush().unwrap();
+    // It is not durable when the flush for another region's mark fails, and never will be.
+    set.write_at(5 * REGION, &block(2)).unwrap();
+    break_rosters(&devices[0], Call::Flush, 1);
+    assert!(set.write_at(9 * REGION, &block(3)).is_err());
+    assert!(set.write_at(9 * REGION, &block(3)).is_err());
+    assert!(set.flush().is_err());
+    assert_eq!(byte(&set, 5 * REGION), 2);
+}
+
+#[test]
+fn a_member_whose_rosters_cannot_be_written_for_a_while_falls_not_behind_one_brought_up() {
+    let (devices, set) = two();
+    set.take_offline(&uuid(1)).unwrap();
+    set.write_at(9 * REGION, &block(2)).unwrap();
+    set.flush().unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    break_rosters(&devices[0], Call::Write, 5);
+    for _ in 0..5 {
+        assert!(set.replace(&uuid(1)).is_err());
+    }
+    let after = opened(&copies(&devices), false).unwrap();
+    assert_eq!(byte(&after, 9 * REGION), 2);
+}
+
+#[test]
+fn of_two_rosters_with_one_number_that_of_the_member_in_sync_counts() {
+    let len_bytes = (66 << 20) + ROSTER_AREA_LEN_BYTES;
+    let devices = [1, 2].map(|seed| Arc::new(SimDevice::new(len_bytes, seed)));
+    let set = made(&devices[..1]);
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    // The new one alone has the roster that states how much has been copied.
+    break_rosters(&devices[0], Call::Write, 1);
+    while set.bring_up_step().is_ok() {}
+    set.take_offline(&uuid(1)).unwrap();
+    let generations = devices.each_ref().map(|it| read_roster(&**it).unwrap().0.generation);
+    assert_eq!(generations[0], generations[1]);
+    set.write_at(9 * REGION, &block(7)).unwrap();
+    set.flush().unwrap();
+    drop(set);
+    let set = opened(&devices, false).unwrap();
+    set.flush().unwrap();
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    assert_eq!(byte(&*devices[1], 9 * REGION), 7);
 }
