@@ -63,6 +63,13 @@ pub enum Error {
         "too few segments are free for the new map, and nothing was changed; rebuild a copy in a new file, or copy the files into a directory: --to"
     )]
     NoFreeSegment,
+    /// What is left of the volume takes more memory than a rebuild may use.
+    #[error("what is left of the volume does not fit in {} MiB of memory; allow more: --memory",
+        limit_bytes >> 20)]
+    Memory {
+        /// What it may use.
+        limit_bytes: u64,
+    },
     /// The map cannot be walked.
     #[error(transparent)]
     Map(#[from] NodeProblem),

@@ -9,9 +9,9 @@
 //! 3. [`base`]: the checkpoint to start from, and the *gaps* in its map. Without a checkpoint, all
 //!    keys are a gap. So are they if what is left of the version table is older than what the log
 //!    behind the checkpoint changes.
-//! 4. [`claims`], [`history`], [`missing`], [`named`], [`replay`], [`fill`]: what fills the gaps,
-//!    the newest sound nodes and what the main log has since; where some of it is missing, what
-//!    payload streams have of its records.
+//! 4. [`claims`], [`history`], [`missing`], [`named`], [`slices`], [`replay`], [`fill`]: what fills
+//!    the gaps, the newest sound nodes and what the main log has since; where some of it is
+//!    missing, what payload streams have of its records.
 //! 5. [`plan`], with [`account`] and [`extents`]: what the new map refers to, and which segments
 //!    are free. Of two entries that name one block the newer keeps it. The other's page reads as
 //!    damage: what it held is not known.
@@ -25,8 +25,10 @@
 //! too few, nothing is changed; a copy can be made longer then, and gets more segments.
 //!
 //! Memory: some 300 bytes for each node that the sweep finds, 200 for each partial segment of the
-//! main log, 32 for one of a payload stream, 50 for each stretch of live blocks, a slice of the
-//! gaps ([`fill`]), and up to 64 MiB of partial segments that were read ([`history`]).
+//! main log, 160 for one of a payload stream, and 50 for each stretch of live blocks. If what the
+//! sweep has found takes more than a quarter of what a rebuild may take, or the stretches do, it
+//! ends with [`Error::Memory`]. A slice of the gaps ([`slices`]) and the partial segments that were
+//! read ([`kept`]) have the rest ([`memory`]).
 
 use dendro_base::Timestamp;
 use dendro_device::Device;
@@ -38,6 +40,7 @@ use crate::error::{Error, Result};
 use crate::read::Volume;
 use base::{Base, OldMap};
 use found::Found;
+use memory::Memory;
 use plan::Plan;
 use sweep::{Sweep, SweptCheckpoint};
 use write::MapWriter;
@@ -50,12 +53,16 @@ mod extents;
 mod fill;
 mod find;
 mod found;
+mod gaps;
 mod history;
+mod kept;
+mod memory;
 mod missing;
 mod named;
 mod plan;
 mod replay;
 mod report;
+mod slices;
 mod stream;
 mod superblock;
 mod sweep;
@@ -80,6 +87,16 @@ pub struct RebuildOptions {
     pub may_grow: bool,
     /// The present time.
     pub now: Timestamp,
+    /// About the most memory that it may take, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Default for RebuildOptions {
+    /// Whatever there is to be done is done, within the volume's segments and in any memory, at the
+    /// beginning of time.
+    fn default() -> Self {
+        Self { dry_run: false, may_grow: false, now: Timestamp::default(), memory_bytes: u64::MAX }
+    }
 }
 
 /// Rebuilds the volume on `device`. `progress` is called with each segment that the sweep has read,
@@ -92,7 +109,7 @@ pub fn rebuild(
     options: &RebuildOptions,
     progress: &mut dyn FnMut(u32, u32),
 ) -> Result<RebuildReport> {
-    let rebuild = Rebuild::plan(device, progress)?;
+    let rebuild = Rebuild::plan(device, options.memory_bytes, progress)?;
     if options.dry_run { Ok(rebuild.report) } else { rebuild.write(device, options) }
 }
 
@@ -123,14 +140,19 @@ impl Rebuild {
     /// written. `progress` is called as by [`rebuild`].
     ///
     /// # Errors
-    /// [`Error::NoVolume`] when nothing on the device belongs to a volume; when the device fails,
-    /// or the volume cannot be used at all.
-    pub fn plan(device: &dyn Device, progress: &mut dyn FnMut(u32, u32)) -> Result<Self> {
+    /// [`Error::NoVolume`] when nothing on the device belongs to a volume; [`Error::Memory`] when
+    /// `memory_bytes` are too few; when the device fails, or the volume cannot be used at all.
+    pub fn plan(
+        device: &dyn Device,
+        memory_bytes: u64,
+        progress: &mut dyn FnMut(u32, u32),
+    ) -> Result<Self> {
+        let memory = Memory(memory_bytes);
         let mut found = Found::find(device)?;
         let sweep = {
             let volume = found.volume(device)?;
             let count = found.superblock.layout.segment_count();
-            Sweep::run(&volume, &mut |segment| progress((segment.0 + 1).min(count), count))
+            Sweep::run(&volume, memory, &mut |of| progress((of.0 + 1).min(count), count))?
         };
         found.adopt_identity(&sweep);
         let mut volume = found.volume(device)?;
@@ -142,7 +164,7 @@ impl Rebuild {
         volume.adopt_mirrors(found.mirrors.iter().copied());
         let in_force = checkpoints.iter().find(|of| found.names(of)).cloned();
         let layout = found.superblock.layout;
-        let base = Base::choose(&volume, layout, &sweep, checkpoints, in_force.as_ref());
+        let base = Base::choose(&volume, layout, &sweep, checkpoints, in_force.as_ref(), memory)?;
         let mut report = RebuildReport {
             extent: Extent::Nothing,
             checkpoint: None,
@@ -177,10 +199,10 @@ impl Rebuild {
         };
         report.bad_nodes = map.problems.iter().map(ToString::to_string).collect();
         let has_versions = found.superblock.incompatible & INCOMPATIBLE_VERSIONS != 0;
-        let plan = Plan::make(&volume, &sweep, base.as_ref(), map, has_versions);
+        let plan = Plan::make(&volume, &sweep, base.as_ref(), map, has_versions, memory)?;
         let (base, plan) = if plan.contradicts_log() {
             let map = OldMap::lost(layout);
-            (None, Plan::make(&volume, &sweep, None, map, has_versions))
+            (None, Plan::make(&volume, &sweep, None, map, has_versions, memory)?)
         } else {
             (base, plan)
         };

@@ -50,6 +50,13 @@ impl Account {
         }
     }
 
+    /// About the memory that it takes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.live.len() * size_of::<u64>()) as u64
+            + self.extents.memory_bytes()
+            + self.contested.memory_bytes()
+    }
+
     /// Counts an entry.
     pub(super) fn add(&mut self, key: &Key, value: &Value) {
         self.epoch = self.epoch.max(key.epoch);

@@ -4,21 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::{ChildPtr, Entries, Key, Layout, PageRef, SegmentNo, Space, Value, checksum};
+use dendro_format::{ChildPtr, Entries, Key, Layout, PageRef, SegmentNo, Value, checksum};
 
 use super::account::Account;
+use super::gaps::{END, Gap};
+use super::memory::Memory;
 use super::sweep::{LogPlace, Sweep, SweptCheckpoint};
-use crate::error::NodeProblem;
+use crate::error::{NodeProblem, Result};
 use crate::read::{Volume, first_and_last};
 
-/// Above every key.
-pub(super) const END: Key = Key {
-    list: u64::MAX,
-    space: Space::Chunks,
-    index: u64::MAX,
-    branch: u32::MAX,
-    epoch: u64::MAX,
-};
 /// A map is tried as a whole from so many checkpoints.
 const MAX_TRIED: usize = 4;
 
@@ -31,13 +25,6 @@ pub(super) struct KeptLeaf {
     /// Whether its entries are written anew: it has some of the disk's own lists, or pages that are
     /// lost, or only its copy in a mirror can be read, or the volume ends before it now.
     pub(super) is_rewritten: bool,
-}
-
-/// Keys of which the map is lost: from one on and below another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
-    pub(super) from: Key,
-    pub(super) to: Key,
 }
 
 /// What can be read of a checkpoint's map.
@@ -75,7 +62,12 @@ impl OldMap {
     }
 
     /// Reads the map of a checkpoint, of a volume that has the segments of `layout` now.
-    pub(super) fn read(volume: &Volume<'_>, layout: Layout, of: &SweptCheckpoint) -> Self {
+    pub(super) fn read(
+        volume: &Volume<'_>,
+        layout: Layout,
+        of: &SweptCheckpoint,
+        memory: Memory,
+    ) -> Result<Self> {
         let is_scattered = !can_be_read(volume, of);
         let mut map = Self { gaps: Vec::new(), is_scattered, ..Self::lost(layout) };
         let mut nodes = volume.nodes(&of.checkpoint);
@@ -108,12 +100,13 @@ impl OldMap {
             for (key, value) in entries {
                 map.account.add(key, value);
             }
+            memory.check(map.account.memory_bytes())?;
         }
         if map.account.has_outside || !map.account.contested.is_empty() {
             map.settle(volume);
         }
         map.account.old_usage.insert_overrides(&of.checkpoint);
-        map
+        Ok(map)
     }
 
     /// Decides who keeps the blocks that several entries of the map name: the first whose checksum
@@ -198,17 +191,21 @@ impl Base {
     /// Chooses among checkpoints. `in_force` is the one that the newest superblock names, if it can
     /// be read. If the volume has fewer segments now, those of `layout`, no checkpoint will do as
     /// it is.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::error::Error::Memory) when a map does not fit in memory.
     pub(super) fn choose(
         volume: &Volume<'_>,
         layout: Layout,
         sweep: &Sweep,
         mut checkpoints: Vec<SweptCheckpoint>,
         in_force: Option<&SweptCheckpoint>,
-    ) -> Self {
+        memory: Memory,
+    ) -> Result<Self> {
         let age = |of: &SweptCheckpoint| (of.checkpoint.log_seq, of.checkpoint.seq);
         checkpoints.sort_by_key(|of| std::cmp::Reverse((age(of), of.addr)));
         checkpoints.dedup_by_key(|of| of.addr);
-        let Some(newest) = checkpoints.first().cloned() else { return Self::Lost };
+        let Some(newest) = checkpoints.first().cloned() else { return Ok(Self::Lost) };
         let is_usable = |of: &SweptCheckpoint| {
             let log = LogFrom::follow(volume, of);
             // If the newest superblock names it, there was no newer one. Then the log behind it is
@@ -222,15 +219,16 @@ impl Base {
         let tried = in_force.into_iter().chain(checkpoints.iter().take(MAX_TRIED));
         let mut of_newest = None;
         for of in tried.filter(|of| is_usable(of)) {
-            let map = OldMap::read(volume, layout, of);
+            let map = OldMap::read(volume, layout, of, memory)?;
             if map.is_whole() && layout == volume.layout() {
-                return Self::Whole(Box::new(of.clone()));
+                return Ok(Self::Whole(Box::new(of.clone())));
             }
             if of.addr == newest.addr {
                 of_newest = Some(map);
             }
         }
-        of_newest.map_or(Self::Lost, |map| Self::Gaps(Box::new(newest), Box::new(map)))
+        let gaps = |map| Self::Gaps(Box::new(newest), Box::new(map));
+        Ok(of_newest.map_or(Self::Lost, gaps))
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dendro_format::{Entries, Key, NodePtr, SegmentNo};
 
-use super::base::Gap;
+use super::gaps::Gap;
 use super::sweep::{Sweep, SweptNode};
 use crate::read::Volume;
 

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use dendro_base::units::GRAIN_SIZE;
 use dendro_format::Addr;
 
+/// About the memory that an extent takes.
+const EXTENT_BYTES: u64 = 50;
+
 /// Extents of grains that are taken. Neighbours are joined, so memory is needed for each stretch of
-/// live blocks: some 50 bytes.
+/// live blocks.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     /// The end of each extent by its start.
@@ -32,6 +35,11 @@ impl Extents {
         }
         self.ends.insert(start, end);
         was_free
+    }
+
+    /// About the memory that they take.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.ends.len() as u64 * EXTENT_BYTES
     }
 
     /// Whether nothing is taken.

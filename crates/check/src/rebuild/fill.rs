@@ -1,28 +1,18 @@
-//! Filling the gaps, slice by slice, so that memory is bounded: a slice has leaves of
-//! [`SLICE_BYTES`], and what the log since has changed in it.
+//! Filling the gaps, slice by slice: from the leaves that fill it, and what the log since has
+//! changed in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::{Entries, Key, SegmentNo, Space, Value};
 
-use super::base::Gap;
 use super::claims::Claim;
+use super::gaps::Gap;
 use super::history::History;
 use super::replay::{Aged, Filled, Replay};
 use super::report::{Restored, Source};
+use super::slices::Slice;
 use crate::read::Volume;
-
-/// Bytes of leaves in a slice. In memory they take a few times as much.
-const SLICE_BYTES: u64 = 64 << 20;
-
-/// A part of a gap, with the leaves that fill it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slice<'a> {
-    pub(super) from: Key,
-    pub(super) to: Key,
-    claims: &'a [Claim],
-}
 
 /// What a slice is filled with.
 pub(super) struct Content {
@@ -32,33 +22,6 @@ pub(super) struct Content {
     /// What was restored, and from what.
     pub(super) restored: Vec<Restored>,
     pub(super) unknown_move_count: u64,
-}
-
-/// Cuts the gaps into slices. The claims are in the order of their keys.
-pub(super) fn slices<'a>(gaps: &[Gap], claims: &'a [Claim]) -> Vec<Slice<'a>> {
-    let mut slices = Vec::new();
-    for gap in gaps {
-        let first = claims.partition_point(|claim| claim.to <= gap.from);
-        let end = claims.partition_point(|claim| claim.from < gap.to);
-        let mut left = &claims[first.min(end)..end];
-        let mut from = gap.from;
-        loop {
-            let mut bytes = 0;
-            let is_enough = |claim: &Claim| {
-                bytes += u64::from(claim.leaf.len_bytes);
-                bytes > SLICE_BYTES
-            };
-            let count = left.iter().position(is_enough).unwrap_or(left.len()).max(1);
-            let (claims, rest) = left.split_at(count.min(left.len()));
-            let to = rest.first().map_or(gap.to, |claim| claim.from);
-            slices.push(Slice { from, to, claims });
-            if rest.is_empty() {
-                break;
-            }
-            (left, from) = (rest, to);
-        }
-    }
-    slices
 }
 
 /// What all slices are filled from.
@@ -75,9 +38,7 @@ impl Filler<'_> {
     pub(super) fn fill(&self, slice: &Slice<'_>) -> Content {
         let layout = self.volume.layout();
         let mut replay = Replay {
-            from: slice.from,
-            to: slice.to,
-            claims: slice.claims,
+            slice,
             has_versions: self.has_versions,
             max_page_count: layout.len_bytes() / 8,
             filled: Filled::new(),
@@ -120,12 +81,14 @@ impl Filler<'_> {
                 *oldest = entry.min(*oldest);
             }
         }
-        for (list, key) in self.later.range(slice.from.list..=slice.to.list) {
+        let gaps = slice.gaps();
+        for (list, key) in self.later {
             lost.entry(*list).or_insert(*key);
         }
         let is_lost = |list: &u64| !lists.contains(list) && !deleted.contains(list);
         for (_, key) in lost.into_iter().filter(|(list, _)| is_lost(list)) {
-            if Key::first(key.list, Space::List, 0) >= slice.from && key < slice.to {
+            let first = Key::first(key.list, Space::List, 0);
+            if gaps.of(&key).is_some_and(|gap| gap.from <= first) {
                 filled.insert(key, Aged { value: Value::List(0), age: 0 });
             }
         }
@@ -133,25 +96,13 @@ impl Filler<'_> {
 
     /// Where each part of a slice comes from.
     fn restored(&self, slice: &Slice<'_>) -> Vec<Restored> {
-        let mut parts = Vec::new();
-        let from_log = |from, to| {
-            let is_complete = self.history.complete_from == 0;
-            Restored { from, to, source: Source::Log, is_complete }
+        let complete_from = self.history.complete_from;
+        let restored = |(Gap { from, to }, claim): (Gap, Option<&Claim>)| {
+            let source = claim.map_or(Source::Log, |of| Source::Checkpoint(of.checkpoint_seq));
+            let is_complete = claim.map_or(0, |of| of.log_seq) >= complete_from;
+            Restored { from, to, source, is_complete }
         };
-        let mut next = slice.from;
-        for claim in slice.claims {
-            if claim.from > next {
-                parts.push(from_log(next, claim.from));
-            }
-            let is_complete = claim.log_seq >= self.history.complete_from;
-            let source = Source::Checkpoint(claim.checkpoint_seq);
-            parts.push(Restored { from: claim.from, to: claim.to, source, is_complete });
-            next = claim.to;
-        }
-        if next < slice.to {
-            parts.push(from_log(next, slice.to));
-        }
-        parts
+        slice.parts().into_iter().map(restored).collect()
     }
 }
 

@@ -1,19 +1,16 @@
 //! The main log before a checkpoint: which partial segments are a part of it, and what is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dendro_base::sync::Mutex;
-use dendro_base::units::MIB;
 use dendro_format::{Addr, SegmentNo};
 
+use super::blocks::blocks_of;
+use super::gaps::Gaps;
+use super::kept::Kept;
 use super::missing::{Missing, MissingLog};
 use super::sweep::{CopyPlace, LogPlace, Sweep};
-use crate::read::{Break, Partial, Volume, read_partial};
-
-/// The most bytes of partial segments that stay in memory. A log of small commits has very many,
-/// and each slice of the gaps needs those that name one of its lists.
-const MAX_KEPT_BYTES: u64 = 64 * MIB;
+use crate::read::{Break, Partial, Volume};
 
 /// The main log, in its order.
 #[derive(Debug)]
@@ -22,14 +19,7 @@ pub(super) struct History {
     /// From this number on, none is missing.
     pub(super) complete_from: u64,
     missing: MissingLog,
-    kept: Mutex<Kept>,
-}
-
-/// Partial segments that were read.
-#[derive(Debug, Default)]
-struct Kept {
-    partials: BTreeMap<(SegmentNo, u32), Arc<Partial>>,
-    len_bytes: u64,
+    kept: Arc<Kept>,
 }
 
 impl History {
@@ -75,7 +65,7 @@ impl History {
         kept.reverse();
         places.extend(kept);
         let missing = MissingLog::new(sweep, &places, end.map(|(seq, _)| seq));
-        Self { places, complete_from, missing, kept: Mutex::default() }
+        Self { places, complete_from, missing, kept: Arc::clone(&sweep.kept) }
     }
 
     /// The partial segments from number `seq` on.
@@ -87,20 +77,10 @@ impl History {
     pub(super) fn read(
         &self,
         volume: &Volume<'_>,
-        place: &LogPlace,
+        segment: SegmentNo,
+        offset_bytes: u32,
     ) -> Result<Arc<Partial>, Break> {
-        let at = (place.segment, place.offset_bytes);
-        if let Some(partial) = self.kept.lock().partials.get(&at) {
-            return Ok(Arc::clone(partial));
-        }
-        let partial = Arc::new(read_partial(volume, at.0, at.1)?);
-        let len_bytes = partial.memory_bytes();
-        let mut kept = self.kept.lock();
-        if kept.len_bytes + len_bytes <= MAX_KEPT_BYTES {
-            kept.len_bytes += len_bytes;
-            kept.partials.insert(at, Arc::clone(&partial));
-        }
-        Ok(partial)
+        self.kept.read(volume, segment, offset_bytes)
     }
 
     /// What is missing from number `seq` on.
@@ -108,13 +88,29 @@ impl History {
         self.missing.from(seq)
     }
 
-    /// What payload streams have of what is missing: see [`MissingLog::copies_of`].
+    /// What payload streams have of what is missing, as far as it may be of pages in the gaps: the
+    /// copies in their order, and the blocks in them that are not of it, because partial segments
+    /// of the main log just before it name them.
     pub(super) fn copies_of(
         &self,
         volume: &Volume<'_>,
         missing: &Missing,
+        gaps: Gaps<'_>,
     ) -> (Vec<CopyPlace>, BTreeSet<Addr>) {
-        self.missing.copies_of(volume, &self.places, missing)
+        let (commit_seq, before) = (missing.before.0, &self.places[missing.before.1.clone()]);
+        let copies = self.missing.copies_of(missing, gaps);
+        let mut named = BTreeSet::new();
+        if copies.iter().any(|copy| copy.commit_seq == commit_seq) {
+            for place in before {
+                let Ok(partial) = self.read(volume, place.segment, place.offset_bytes) else {
+                    continue;
+                };
+                for record in partial.records().flatten() {
+                    named.extend(blocks_of(&record.record).into_iter().map(|(_, of)| of.addr));
+                }
+            }
+        }
+        (copies, named)
     }
 
     /// The number and the checksum behind its end.

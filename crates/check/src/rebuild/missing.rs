@@ -8,15 +8,12 @@
 //! A stretch in which numbers are skipped has a crash in it. What payload streams have from before
 //! the crash may have been undone by it, so nothing of such a stretch is taken.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use dendro_base::Timestamp;
-use dendro_format::Addr;
 
-use super::blocks::blocks_of;
+use super::gaps::Gaps;
 use super::sweep::{CopyPlace, LogPlace, Sweep};
-use crate::read::{Volume, read_partial};
 
 /// After a crash, and after a rebuild, the log continues so far behind all numbers that were found
 /// that none of them comes again.
@@ -42,7 +39,7 @@ pub(super) struct Missing {
     times: (Timestamp, Timestamp),
     /// The unit that was complete before, and the partial segments just before that end with it: a
     /// copy that states this unit may be of them.
-    before: (u64, Range<usize>),
+    pub(super) before: (u64, Range<usize>),
 }
 
 /// All stretches that are missing, in their order.
@@ -102,34 +99,16 @@ impl MissingLog {
         &self.stretches[self.stretches.partition_point(|stretch| stretch.from_seq < seq)..]
     }
 
-    /// The copies that are of a stretch, in their order, and the blocks in them that are not:
-    /// partial segments of the main log just before the stretch name them.
-    pub(super) fn copies_of(
-        &self,
-        volume: &Volume<'_>,
-        places: &[LogPlace],
-        stretch: &Missing,
-    ) -> (Vec<CopyPlace>, BTreeSet<Addr>) {
-        let (commit_seq, before) = (stretch.before.0, &places[stretch.before.1.clone()]);
+    /// The copies that are of a stretch and may have pages in the gaps, in their order.
+    pub(super) fn copies_of(&self, stretch: &Missing, gaps: Gaps<'_>) -> Vec<CopyPlace> {
+        let (commit_seq, before) = &stretch.before;
         let (earliest, latest) = stretch.times;
         let is_of_it = |copy: &&CopyPlace| {
             (earliest..=latest).contains(&copy.time)
-                && (copy.commit_seq > commit_seq || !before.is_empty())
+                && (copy.commit_seq > *commit_seq || !before.is_empty())
+                && copy.pages.may_meet(gaps)
         };
-        let copies: Vec<_> =
-            self.copies[stretch.copies.clone()].iter().filter(is_of_it).copied().collect();
-        let mut named = BTreeSet::new();
-        if copies.iter().any(|copy| copy.commit_seq == commit_seq) {
-            for place in before {
-                let Ok(partial) = read_partial(volume, place.segment, place.offset_bytes) else {
-                    continue;
-                };
-                for record in partial.records().flatten() {
-                    named.extend(blocks_of(&record.record).into_iter().map(|(_, of)| of.addr));
-                }
-            }
-        }
-        (copies, named)
+        self.copies[stretch.copies.clone()].iter().filter(is_of_it).copied().collect()
     }
 }
 
@@ -137,7 +116,7 @@ impl MissingLog {
 mod tests {
     use dendro_format::SegmentNo;
 
-    use super::super::named::NamedLists;
+    use super::super::named::{NamedLists, NamedPages};
     use super::*;
 
     fn place(seq: u64, commit_seq: u64) -> LogPlace {
@@ -162,6 +141,7 @@ mod tests {
             seq: 0,
             segment: SegmentNo(3),
             offset_bytes: 0,
+            pages: NamedPages::default(),
         };
         let sweep = Sweep { copies: copies.iter().map(copy).collect(), ..Sweep::default() };
         let log = MissingLog::new(&sweep, places, None);

@@ -1,8 +1,9 @@
-//! The lists that a partial segment of the main log names: a slice of the gaps in which none of
-//! them lies has no need to read it.
+//! What a partial segment is about: a slice of the gaps in which nothing of it lies has no need to
+//! read it.
 
-use std::ops::RangeInclusive;
+use dendro_format::{CHUNK_PAGES, Key, Record, Space};
 
+use super::gaps::{END, Gaps};
 use crate::read::Partial;
 
 /// So many lists are kept. A commit of one file names fewer.
@@ -22,10 +23,10 @@ impl NamedLists {
         records.flat_map(|it| it.record.lists()).flatten().fold(Self::default(), Self::with)
     }
 
-    /// Whether one of them may lie in the range.
-    pub(super) fn may_be_in(&self, range: &RangeInclusive<u64>) -> bool {
+    /// Whether some key of one of them may lie in the gaps.
+    pub(super) fn may_meet(&self, gaps: Gaps<'_>) -> bool {
         let lists = self.lists.get(..self.count.into());
-        lists.is_none_or(|lists| lists.iter().any(|list| range.contains(list)))
+        lists.is_none_or(|lists| lists.iter().any(|list| gaps.meet_list(*list)))
     }
 
     fn with(mut self, list: u64) -> Self {
@@ -41,26 +42,67 @@ impl NamedLists {
     }
 }
 
+/// The pages of which a partial segment of a payload stream has blocks: those between two chunks,
+/// each a list with an index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NamedPages {
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Default for NamedPages {
+    /// No page at all.
+    fn default() -> Self {
+        Self { first: (u64::MAX, u64::MAX), last: (0, 0) }
+    }
+}
+
+impl NamedPages {
+    pub(super) fn of(partial: &Partial) -> Self {
+        let mut pages = Self::default();
+        for record in partial.records().flatten() {
+            let (list, first_page, page_count) = match record.record {
+                Record::WriteRun { list, first_page, crcs, .. } => (list, first_page, crcs.len()),
+                Record::WriteBlock { list, page, .. } => (list, page, 1),
+                _ => continue,
+            };
+            let last_page = first_page.saturating_add((page_count as u64).saturating_sub(1));
+            pages.first = pages.first.min((list, first_page / CHUNK_PAGES));
+            pages.last = pages.last.max((list, last_page / CHUNK_PAGES));
+        }
+        pages
+    }
+
+    /// Whether some key of them may lie in the gaps.
+    pub(super) fn may_meet(&self, gaps: Gaps<'_>) -> bool {
+        let ((first_list, first), (list, index)) = (self.first, self.last);
+        let last = Key { list, index, ..END };
+        self.first <= self.last && gaps.meet(&Key::first(first_list, Space::Chunks, first), &last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use dendro_format::Record;
-
+    use super::super::gaps::Gap;
     use super::*;
 
-    fn named(lists: &[u64]) -> NamedLists {
-        lists.iter().copied().fold(NamedLists::default(), NamedLists::with)
+    /// Whether the lists may be among those from `from` on and below `to`.
+    fn may_be_in(lists: &[u64], from: u64, to: u64) -> bool {
+        let key = |list| Key::first(list, Space::List, 0);
+        let gap = Gap { from: key(from), to: key(to) };
+        lists.iter().copied().fold(NamedLists::default(), NamedLists::with).may_meet(Gaps(&[gap]))
     }
 
     #[test]
     fn up_to_four_lists_are_told_apart() {
-        let four = named(&[9, 3, 9, 0, u64::MAX, 3]);
-        for list in [0, 3, 9, u64::MAX] {
-            assert!(four.may_be_in(&(list..=list)), "{list}");
+        let four = [9, 3, 9, 0, u64::MAX - 1, 3];
+        for list in [0, 3, 9, u64::MAX - 1] {
+            assert!(may_be_in(&four, list, list + 1), "{list}");
         }
-        assert!(four.may_be_in(&(4..=9)) && four.may_be_in(&(0..=u64::MAX)));
-        assert!(!four.may_be_in(&(1..=2)) && !four.may_be_in(&(10..=u64::MAX - 1)));
-        assert!(!named(&[]).may_be_in(&(0..=u64::MAX)));
-        assert!(named(&[1, 2, 3, 4, 5, 6]).may_be_in(&(100..=100)));
+        assert!(may_be_in(&four, 4, 10) && may_be_in(&four, 0, u64::MAX));
+        assert!(!may_be_in(&four, 1, 3) && !may_be_in(&four, 10, u64::MAX - 1));
+        assert!(!may_be_in(&[], 0, u64::MAX));
+        assert!(may_be_in(&[1, 2, 3, 4, 5, 6], 100, 101));
     }
 
     #[test]

@@ -13,10 +13,13 @@ use super::account::Account;
 use super::base::{OldMap, leaf_footprint_bytes, lose};
 use super::blocks::blocks_of;
 use super::claims::claim;
-use super::fill::{Filler, slices};
+use super::fill::Filler;
 use super::history::History;
+use super::memory::Memory;
 use super::report::{LostPages, Restored};
+use super::slices::{Slice, slices};
 use super::sweep::Sweep;
+use crate::error::Result;
 use crate::read::Volume;
 
 /// The plan of the new map.
@@ -26,6 +29,7 @@ pub(super) struct Plan {
     pub(super) claims: Vec<super::claims::Claim>,
     pub(super) history: History,
     pub(super) has_versions: bool,
+    memory: Memory,
     has_base: bool,
     /// Between the nodes that were found there may have been others, of which nothing is left.
     pub(super) may_lack_nodes: bool,
@@ -64,7 +68,8 @@ impl Plan {
         base: Option<&Checkpoint>,
         mut map: OldMap,
         has_versions: bool,
-    ) -> Self {
+        memory: Memory,
+    ) -> Result<Self> {
         let limit = base.map(|of| (of.seq, of.log_seq));
         let history = History::new(sweep, base.map(|of| (of.log_seq, of.log_prev_crc32c)));
         let mut needed = std::mem::take(&mut map.segments);
@@ -74,6 +79,7 @@ impl Plan {
             claims,
             history,
             has_versions,
+            memory,
             has_base: base.is_some(),
             may_lack_nodes: false,
             later: BTreeMap::new(),
@@ -96,7 +102,7 @@ impl Plan {
             needed.insert(base.map.segment);
             needed.extend(base.mirrors.iter().map(|(_, mirror)| *mirror));
         }
-        plan.count(volume, &mut needed);
+        plan.count(volume, &mut needed)?;
         plan.unknown_move_count += plan.unknown_later_moves();
         let account = &plan.map.account;
         let stays = |(of, mirror): &&(SegmentNo, SegmentNo)| {
@@ -112,7 +118,7 @@ impl Plan {
         plan.free.sort_by_key(|segment| (sweep.heads.contains_key(segment), *segment));
         let end = SegmentNo(account.layout().segment_count());
         plan.named_outside = needed.split_off(&end);
-        plan
+        Ok(plan)
     }
 
     /// What the log behind the checkpoint holds and names is taken: rolling it forward adds it to
@@ -196,7 +202,8 @@ impl Plan {
     }
 
     /// Counts what fills the gaps. Of entries that name the same block the newest keeps it.
-    fn count(&mut self, volume: &Volume<'_>, needed: &mut BTreeSet<SegmentNo>) {
+    fn count(&mut self, volume: &Volume<'_>, needed: &mut BTreeSet<SegmentNo>) -> Result<()> {
+        let slices = slices(&self.map.gaps, &self.claims, self.memory);
         let account = &mut self.map.account;
         for leaf in self.map.kept.iter().filter(|leaf| !leaf.is_rewritten) {
             account.add_live(leaf.child.place.addr, leaf_footprint_bytes(leaf));
@@ -207,7 +214,7 @@ impl Plan {
             has_versions: self.has_versions,
             later: &self.later,
         };
-        for slice in slices(&self.map.gaps, &self.claims) {
+        for slice in slices {
             let content = filler.fill(&slice);
             needed.extend(content.segments);
             self.unknown_move_count += content.unknown_move_count;
@@ -218,7 +225,7 @@ impl Plan {
             for part in content.restored {
                 let is_found = !part.is_of_log() || !is_empty(&part);
                 if is_found || self.has_base && !part.is_complete {
-                    self.restored.push(part);
+                    note(&mut self.restored, part);
                 } else {
                     self.may_lack_nodes |= !part.is_complete;
                 }
@@ -242,7 +249,14 @@ impl Plan {
                 let lost = account.add_chunk_without(key, chunk, is_lost);
                 lose(&mut self.map.lost, key, lost);
             }
+            self.memory.check(account.memory_bytes())?;
         }
+        Ok(())
+    }
+
+    /// The slices in which the gaps are filled.
+    pub(super) fn slices(&self) -> Vec<Slice<'_>> {
+        slices(&self.map.gaps, &self.claims, self.memory)
     }
 
     /// Whether what the log behind the checkpoint says of versions may contradict the version
@@ -285,6 +299,17 @@ impl Plan {
             }
         }
         all
+    }
+}
+
+/// Notes what a part was restored from: together with the part before it, if that is the same.
+fn note(restored: &mut Vec<Restored>, part: Restored) {
+    let is_same = |last: &&mut Restored| {
+        last.to == part.from && last.source == part.source && last.is_complete == part.is_complete
+    };
+    match restored.last_mut().filter(is_same) {
+        Some(last) => last.to = part.to,
+        None => restored.push(part),
     }
 }
 

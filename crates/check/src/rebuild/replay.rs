@@ -15,12 +15,12 @@ use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{CHUNK_PAGES, Chunk, Key, PageRef, Record, SegmentNo, Space, Value};
 
-use super::base::END;
 use super::blocks::blocks_of;
-use super::claims::Claim;
+use super::gaps::END;
 use super::history::History;
 use super::missing::Missing;
-use crate::read::{Partial, Volume, read_partial};
+use super::slices::Slice;
+use crate::read::{Partial, Volume};
 
 /// A value, and the number of the last partial segment of the main log that changed it or may have.
 #[derive(Clone, Debug)]
@@ -45,10 +45,7 @@ type Begun = (Arc<Partial>, Range<u32>, Context);
 
 /// A slice of the gaps while the log is applied to it.
 pub(super) struct Replay<'a> {
-    pub(super) from: Key,
-    pub(super) to: Key,
-    /// The leaves that fill it, in the order of their keys.
-    pub(super) claims: &'a [Claim],
+    pub(super) slice: &'a Slice<'a>,
     /// Whether there are, or may be, several versions.
     pub(super) has_versions: bool,
     /// Pages that the volume has room for.
@@ -69,7 +66,7 @@ impl Replay<'_> {
         let mut begun: Vec<Begun> = Vec::new();
         let mut next_seq = 0;
         let oldest = self.oldest();
-        let lists = self.from.list..=self.to.list;
+        let gaps = self.slice.gaps();
         let mut missing = history.missing_from(oldest).iter().peekable();
         for place in history.from(oldest) {
             while let Some(stretch) = missing.next_if(|stretch| stretch.from_seq <= place.seq) {
@@ -80,7 +77,8 @@ impl Replay<'_> {
                 segments.extend(self.apply_copies(volume, history, stretch));
             }
             segments.insert(place.segment);
-            let partial = match place.lists.may_be_in(&lists).then(|| history.read(volume, place)) {
+            let read = || history.read(volume, place.segment, place.offset_bytes);
+            let partial = match place.lists.may_meet(gaps).then(read) {
                 None => None,
                 Some(Ok(partial)) => Some(partial),
                 Some(Err(_)) => continue,
@@ -122,9 +120,9 @@ impl Replay<'_> {
         stretch: &Missing,
     ) -> BTreeSet<SegmentNo> {
         let mut segments = BTreeSet::new();
-        let (copies, others) = history.copies_of(volume, stretch);
+        let (copies, others) = history.copies_of(volume, stretch, self.slice.gaps());
         for copy in copies {
-            let Ok(partial) = read_partial(volume, copy.segment, copy.offset_bytes) else {
+            let Ok(partial) = history.read(volume, copy.segment, copy.offset_bytes) else {
                 continue;
             };
             let mut context = Context { branch: 0, epoch: partial.header.epoch, is_moved: false };
@@ -150,27 +148,15 @@ impl Replay<'_> {
 
     /// The oldest partial segment that may matter.
     fn oldest(&self) -> u64 {
-        let mut next = self.from;
-        let mut oldest = u64::MAX;
-        for claim in self.claims {
-            if claim.from > next {
-                return 0;
-            }
-            next = claim.to;
-            oldest = oldest.min(claim.log_seq);
-        }
-        if next < self.to { 0 } else { oldest }
+        let parts = self.slice.parts().into_iter();
+        parts.map(|(_, claim)| claim.map_or(0, |of| of.log_seq)).min().unwrap_or(u64::MAX)
     }
 
     /// The partial segment from which on changes of `key` are to be applied; `None` if it does not
     /// lie in the slice.
     fn floor(&self, key: &Key) -> Option<u64> {
-        if *key < self.from || *key >= self.to {
-            return None;
-        }
-        let at = self.claims.partition_point(|claim| claim.from <= *key);
-        let claim = at.checked_sub(1).map(|at| &self.claims[at]);
-        Some(claim.filter(|claim| *key < claim.to).map_or(0, |claim| claim.log_seq))
+        self.slice.gaps().of(key)?;
+        Some(self.slice.claim_of(key).map_or(0, |claim| claim.log_seq))
     }
 
     fn admits(&self, key: &Key, seq: u64) -> bool {
@@ -231,11 +217,9 @@ impl Replay<'_> {
                 self.punch(list, first_page..first_page.saturating_add(count), context, seq);
             }
             Record::MovePages { from, to, .. } | Record::SwapPages { a: from, b: to } => {
-                let is_here = |list| {
-                    let first = Key::first(list, Space::Chunks, 0);
-                    let last = Key { list, ..END };
-                    first < self.to && last >= self.from
-                };
+                let gaps = self.slice.gaps();
+                let is_here =
+                    |list| gaps.meet(&Key::first(list, Space::Chunks, 0), &Key { list, ..END });
                 self.unknown_move_count += u64::from(is_here(from) || is_here(to));
             }
             Record::ZeroPages { .. }

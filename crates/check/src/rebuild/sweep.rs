@@ -1,9 +1,8 @@
 //! One sequential pass over all segments: what is sound in them, whether or not anything names it.
 //!
-//! Kept are about 200 bytes for each node of the map, and 96 for each partial segment of the main
-//! log and 32 for one of a payload stream.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use dendro_base::Timestamp;
 use dendro_base::units::PAGE_SIZE;
@@ -13,8 +12,18 @@ use dendro_format::{
     Addr, Checkpoint, Head, Key, NodePtr, PartialHeader, Record, SegmentNo, checksum, node,
 };
 
-use super::named::NamedLists;
+use super::kept::Kept;
+use super::memory::Memory;
+use super::named::{NamedLists, NamedPages};
+use crate::error::Result;
 use crate::read::{Break, Partial, Volume, first_and_last, read_partial_with};
+
+/// About the memory for a node of the map: here, as a leaf of the old map, and as a claim.
+const NODE_BYTES: u64 = 300;
+/// The same for a partial segment of the main log, here and in the history.
+const LOG_PLACE_BYTES: u64 = 200;
+/// The same for a partial segment of a payload stream.
+const COPY_BYTES: u64 = 2 * size_of::<CopyPlace>() as u64;
 
 /// A sound node of the map.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +77,7 @@ pub(super) struct CopyPlace {
     pub(super) seq: u64,
     pub(super) segment: SegmentNo,
     pub(super) offset_bytes: u32,
+    pub(super) pages: NamedPages,
 }
 
 /// What the sweep found.
@@ -78,6 +88,8 @@ pub(super) struct Sweep {
     pub(super) log: Vec<LogPlace>,
     /// Payload streams state again what their blocks are.
     pub(super) copies: Vec<CopyPlace>,
+    /// Partial segments of the main log.
+    pub(super) kept: Arc<Kept>,
     /// Which stream filled each segment, and the class of its data.
     pub(super) heads: HashMap<SegmentNo, (Head, u8)>,
     /// Segments of the map, each with a segment that is or was its mirror.
@@ -89,8 +101,17 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// Sweeps the volume. `progress` is called with the number of each segment that was read.
-    pub(super) fn run(volume: &Volume<'_>, progress: &mut dyn FnMut(SegmentNo)) -> Self {
-        let mut sweep = Self::default();
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when more was found than fits in memory.
+    ///
+    /// [`Error::Memory`]: crate::error::Error::Memory
+    pub(super) fn run(
+        volume: &Volume<'_>,
+        memory: Memory,
+        progress: &mut dyn FnMut(SegmentNo),
+    ) -> Result<Self> {
+        let mut sweep = Self { kept: Arc::new(Kept::new(memory)), ..Self::default() };
         let layout = volume.layout();
         let mut bytes = AlignedBuf::zeroed(layout.segment_size_bytes() as usize);
         // The device may have lost its end.
@@ -102,9 +123,18 @@ impl Sweep {
                 sweep.mirrors.push((of, segment));
                 sweep.look_through(volume, of, true, &bytes);
             }
+            memory.check(sweep.memory_bytes())?;
             progress(segment);
         }
-        sweep
+        Ok(sweep)
+    }
+
+    /// About the memory that what was found takes, with what is made of it.
+    fn memory_bytes(&self) -> u64 {
+        let Self { nodes, log, copies, .. } = self;
+        nodes.len() as u64 * NODE_BYTES
+            + log.len() as u64 * LOG_PLACE_BYTES
+            + copies.len() as u64 * COPY_BYTES
     }
 
     /// Takes the partial segments of a segment, which its bytes, or those of a mirror, hold. Behind
@@ -132,6 +162,9 @@ impl Sweep {
                         self.take(volume, &partial, bytes, is_mirror);
                     }
                     offset += partial.header.len_bytes as usize;
+                    if partial.header.head == Head::Main {
+                        self.kept.keep(&Arc::new(partial));
+                    }
                 }
                 Err(_) => offset += PAGE_SIZE,
             }
@@ -170,6 +203,7 @@ impl Sweep {
                 seq: header.seq,
                 segment: header.segment,
                 offset_bytes: header.offset_bytes,
+                pages: NamedPages::of(partial),
             }),
         }
     }

@@ -16,7 +16,7 @@ use dendro_format::{
 };
 
 use super::base::KeptLeaf;
-use super::fill::{Filler, Slice, slices};
+use super::fill::Filler;
 use super::plan::{Plan, lost_block};
 use super::stream::{FreeSegments, Stream};
 use super::sweep::{Sweep, SweptCheckpoint};
@@ -117,17 +117,19 @@ impl<'v> MapWriter<'v> {
 
     /// Writes everything. Returns the checkpoint with its place, and how many bytes were written.
     pub(super) fn write(mut self, facts: Facts) -> Result<(SweptCheckpoint, u64)> {
-        let plan = self.plan;
-        let slices = slices(&plan.map.gaps, &plan.claims);
-        let mut left = slices.iter().peekable();
+        let (plan, volume) = (self.plan, self.volume);
+        let Plan { history, has_versions, later, .. } = plan;
+        let filler = Filler { volume, history, has_versions: *has_versions, later };
+        let slices = plan.slices().into_iter();
+        let mut found = slices.flat_map(|slice| filler.fill(&slice).filled).peekable();
         for leaf in &plan.map.kept {
-            while let Some(slice) = left.next_if(|slice| slice.from < leaf.first) {
-                self.fill(slice)?;
+            while let Some((key, entry)) = found.next_if(|(key, _)| *key < leaf.first) {
+                self.add_found(key, entry.value)?;
             }
             self.keep(leaf)?;
         }
-        for slice in left {
-            self.fill(slice)?;
+        for (key, entry) in found {
+            self.add_found(key, entry.value)?;
         }
         self.finish_system(&facts.checkpoint)?;
         self.close_leaf()?;
@@ -151,15 +153,6 @@ impl<'v> MapWriter<'v> {
             self.see(key);
         }
         self.leaves.push((leaf.first, leaf.child));
-        Ok(())
-    }
-
-    fn fill(&mut self, slice: &Slice<'_>) -> Result<()> {
-        let Plan { history, has_versions, later, .. } = self.plan;
-        let filler = Filler { volume: self.volume, history, has_versions: *has_versions, later };
-        for (key, entry) in filler.fill(slice).filled {
-            self.add_found(key, entry.value)?;
-        }
         Ok(())
     }
 

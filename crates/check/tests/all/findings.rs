@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use crate::support::*;
-use dendro_base::Timestamp;
 use dendro_check::FindingKind::{self, *};
 use dendro_check::{Extent, Options, RebuildOptions, Severity, rebuild, verify};
 use dendro_device::MemoryDevice;
@@ -266,7 +265,7 @@ fn a_rebuild_leaves_a_block_to_the_entry_whose_checksum_it_has() {
     });
     assert!(kinds(&image).contains(&Overlap));
     let device = MemoryDevice::from_bytes(&image);
-    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(0) };
+    let options = RebuildOptions::default();
     let report = rebuild(&device, &options, &mut |_, _| ()).expect("there is room");
     let lost: Vec<_> = report.lost_pages.iter().map(|it| (it.list, it.page_index)).collect();
     assert_eq!((report.extent, lost), (Extent::Parts, vec![(1, 32)]));

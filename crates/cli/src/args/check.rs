@@ -67,13 +67,13 @@ pub(super) fn complete(arguments: &mut [OsString]) {
     }
 }
 
-/// The least memory with which a check works.
+/// The least memory with which a check or a rebuild works.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 
 fn memory(text: &str) -> Result<u64, String> {
     match text::parse_size(text)? {
         bytes if bytes < MIN_MEMORY_BYTES => {
-            Err(format!("a check takes {} at least", text::size(MIN_MEMORY_BYTES)))
+            Err(format!("it takes {} at least", text::size(MIN_MEMORY_BYTES)))
         }
         bytes => Ok(bytes),
     }
@@ -94,6 +94,10 @@ pub(crate) struct RebuildArgs {
     /// Change nothing; say what would be done
     #[arg(short = 'n')]
     pub(crate) no_changes: bool,
+    /// The memory that it may take, as 200M; without it, a quarter of the machine's. If what is
+    /// left of the volume takes more, nothing is changed
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
     /// Print what was done as JSON
     #[arg(long)]
     pub(crate) json: bool,

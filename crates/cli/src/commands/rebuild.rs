@@ -35,8 +35,12 @@ use crate::output::{self, json};
 use crate::target::{self, Keeper, Target, tag};
 use copy::Copying;
 
-/// The most lists that are looked for by name: each takes some 150 bytes.
-const MAX_NAMED: usize = 1 << 18;
+/// The most lists that are looked for by name.
+const MAX_NAMED: u64 = 1 << 18;
+/// What each of them takes in memory, which is a 16th of all.
+const NAMED_BYTES: u64 = 16 * 150;
+/// The part of the memory for what is written in memory; more goes to a temporary file.
+const OVERLAY_PART: u64 = 8;
 
 /// The result, as it is printed.
 #[derive(Debug, Serialize)]
@@ -124,19 +128,20 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
             source.display()
         )));
     }
+    let memory_bytes = memory_bytes(args);
     let progress = Progress::new(quiet);
     let (target, plan, device) = match &args.to {
         Some(to) if !args.no_changes => {
-            let plan = plan_and_copy(open(&source, true)?, &source, to, &progress)?;
+            let plan = plan_and_copy(open(&source, true)?, &source, to, memory_bytes, &progress)?;
             (to.clone(), plan, open(to, false)?)
         }
         _ => {
             let device = open(&source, args.no_changes)?;
-            (source.clone(), plan(&device, &source, &progress)?, device)
+            (source.clone(), plan(&device, &source, memory_bytes, &progress)?, device)
         }
     };
     if args.no_changes {
-        let rehearsed = write_in_memory(&plan, &Arc::new(device), args.to.is_some());
+        let rehearsed = write_in_memory(&plan, &Arc::new(device), args.to.is_some(), memory_bytes);
         let lacks_room = matches!(rehearsed, Err(Error::NoFreeSegment));
         let report = match rehearsed {
             Err(Error::NoFreeSegment) => plan.report().clone(),
@@ -146,8 +151,9 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         return Ok(Outcome { lacks_room, ..outcome });
     }
     let (report, device) = write(&plan, device, &target, args.to.is_some())?;
+    drop(plan);
     progress.show("looking for the names of files".into());
-    let affected = names(&(Arc::new(device) as _), &report);
+    let affected = names(&(Arc::new(device) as _), &report, memory_bytes);
     Ok(Outcome::new(&source, &target, false, report, affected))
 }
 
@@ -157,10 +163,11 @@ fn plan_and_copy(
     device: FileDevice,
     source: &Path,
     to: &Path,
+    memory_bytes: u64,
     progress: &Progress,
 ) -> Result<Rebuild, Failure> {
     let copying = Copying::new(device, to).map_err(|error| failed_on(to, &error))?;
-    let planned = plan(&copying, source, progress);
+    let planned = plan(&copying, source, memory_bytes, progress);
     if planned.is_err() {
         // There is nothing to rebuild in a copy of it.
         let _ = std::fs::remove_file(to);
@@ -201,12 +208,17 @@ fn write_in_memory(
     plan: &Rebuild,
     below: &Arc<FileDevice>,
     may_grow: bool,
+    memory_bytes: u64,
 ) -> Result<(RebuildReport, OverlayDevice<FileDevice>), Error> {
-    let mut device = OverlayDevice::new(Arc::clone(below));
+    let overlay = |len_bytes| {
+        OverlayDevice::with_len(Arc::clone(below), len_bytes)
+            .with_memory(memory_bytes / OVERLAY_PART)
+    };
+    let mut device = overlay(below.len_bytes());
     let mut report = plan.write(&device, &options(false));
     if may_grow && matches!(report, Err(Error::NoFreeSegment)) {
         let len_bytes = below.len_bytes().saturating_mul(2);
-        device = OverlayDevice::with_len(Arc::clone(below), len_bytes);
+        device = overlay(len_bytes);
         report = plan.write(&device, &options(true));
     }
     Ok((report?, device))
@@ -221,29 +233,41 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     let (source, version) = source_and_version(&args.target)?;
     let progress = Progress::new(quiet);
     let below = Arc::new(open(&source, true)?);
-    let plan = plan(&*below, &source, &progress)?;
-    let written = write_in_memory(&plan, &below, true);
+    let memory_bytes = memory_bytes(args);
+    let plan = plan(&*below, &source, memory_bytes, &progress)?;
+    let written = write_in_memory(&plan, &below, true, memory_bytes);
+    drop(plan);
     let (report, device) = written.map_err(|error| failed_on(&source, &error))?;
     let device: Arc<dyn Device> = Arc::new(device);
     progress.show("looking for the names of files".into());
-    let affected = names(&device, &report);
+    let affected = names(&device, &report, memory_bytes / 2);
     progress.show("repairing files in memory".into());
-    let version = mend::mend(&device, &version);
+    let version = mend::mend(&device, &version, memory_bytes / 2);
     progress.show("copying files".into());
     let shown = state::open_device(&device, source.clone(), &version, quiet)?;
     let copied = copy_all(&shown.fs, to)?;
     Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, affected) })
 }
 
-fn plan(device: &dyn Device, target: &Path, progress: &Progress) -> Result<Rebuild, Failure> {
-    Rebuild::plan(device, &mut |done, all| {
+fn plan(
+    device: &dyn Device,
+    target: &Path,
+    memory_bytes: u64,
+    progress: &Progress,
+) -> Result<Rebuild, Failure> {
+    Rebuild::plan(device, memory_bytes, &mut |done, all| {
         progress.show(format!("{done} of {all} segments read"));
     })
     .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))
 }
 
+/// The memory that it may take.
+fn memory_bytes(args: &RebuildArgs) -> u64 {
+    args.memory.unwrap_or_else(default_check_bytes)
+}
+
 fn options(may_grow: bool) -> RebuildOptions {
-    RebuildOptions { dry_run: false, may_grow, now: SystemClock.now() }
+    RebuildOptions { may_grow, now: SystemClock.now(), ..RebuildOptions::default() }
 }
 
 /// The image or device, which nobody has mounted, and the version that is named with it.
@@ -283,16 +307,17 @@ struct Affected {
     beyond: Option<u64>,
 }
 
-fn names(device: &Arc<dyn Device>, report: &RebuildReport) -> Affected {
+fn names(device: &Arc<dyn Device>, report: &RebuildReport, memory_bytes: u64) -> Affected {
     let incomplete = report.restored.iter().filter(|part| !part.is_complete);
     let of_parts = incomplete.flat_map(|part| lists_of(part, report.next_list));
+    let most = (memory_bytes / NAMED_BYTES).min(MAX_NAMED);
     let mut of_pages: Vec<u64> = report.lost_pages.iter().map(|pages| pages.list).collect();
     of_pages.dedup();
     let mut lists = of_pages.into_iter().chain(of_parts);
-    let wanted: BTreeSet<Ino> = lists.by_ref().take(MAX_NAMED).map(Ino).collect();
+    let wanted: BTreeSet<Ino> = lists.by_ref().take(most as usize).map(Ino).collect();
     let beyond = lists.next().and(wanted.last().map(|last| last.0));
     let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
-    let found = names_of(&overlay, default_check_bytes(), wanted);
+    let found = names_of(&overlay, memory_bytes / 2, wanted);
     let files = found.into_iter().map(|(ino, paths)| File { list: ino.0, paths }).collect();
     Affected { files, beyond }
 }

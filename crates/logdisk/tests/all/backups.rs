@@ -123,8 +123,7 @@ fn a_rebuild_finds_everything_from_a_backup() {
     for is_shut_down in [true, false] {
         let whole = volume(is_shut_down);
         let device = Arc::new(MemoryDevice::from_bytes(&without_logs(&whole)));
-        let options =
-            RebuildOptions { dry_run: false, may_grow: false, now: newest(&whole).written };
+        let options = RebuildOptions { now: newest(&whole).written, ..RebuildOptions::default() };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("a backup is there");
         assert_eq!(report.extent, Extent::Superblock, "{report:?}");
         assert!(report.superblocks_lost && !report.hash_key_lost && report.is_complete());
@@ -299,7 +298,7 @@ fn without_its_first_16_mib_a_volume_has_what_lies_beyond() {
         let why = disk.expect_err("much is lost").to_string();
         assert!(why.contains("the backup at its end"), "{why}");
         assert!(device.to_bytes() == image, "something was written");
-        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("a backup is there");
         assert!(report.superblocks_lost && !report.hash_key_lost);
         let truncating = OpenOptions { on_loss: OnLoss::Truncate, ..OpenOptions::default() };

@@ -404,7 +404,7 @@ fn a_volume_is_rebuilt_from_mirrors_and_has_new_ones() {
             }
         }
         let device = device_of(&damaged);
-        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
         let found = verified(&*device);
         // An older checkpoint may be whole, with what is damaged in its nodes' places.
@@ -477,7 +477,7 @@ fn what_a_rebuild_has_no_room_to_mirror_is_counted_and_a_scrub_mirrors_it() {
     let whole = memory.to_bytes();
     let rebuilt = |retired_count| {
         let device = device_of(&without_checkpoints(&whole, retired_count));
-        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room for one");
         assert_eq!(report.extent, Extent::Map);
         let found = verified(&*device);
@@ -513,7 +513,7 @@ fn a_volume_of_which_mirrors_alone_are_left_is_rebuilt() {
     let rebuilt = |damaged: &[u8]| {
         let device = device_of(damaged);
         assert!(open(&device).is_err());
-        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
         assert!(report.is_complete(), "{report:?}");
         device
@@ -628,7 +628,7 @@ fn a_volume_without_superblocks_and_without_its_end_is_rebuilt_with_mirrors() {
         damaged[..2 * SEGMENT_BYTES as usize].fill(0);
         damaged.truncate(whole.len() - SEGMENT_BYTES as usize);
         let device = device_of(&damaged);
-        let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+        let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
         let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
         let found = contents(&device);
         // When the first branch was made, no superblock tells any more.
@@ -659,7 +659,7 @@ fn is_rebuilt_without_end(whole: &[u8], damaged: &[u8], what: &str) -> bool {
     let device = device_of(damaged);
     let refused = open(&device).err();
     assert!(refused.is_some(), "{what}: the device is too short");
-    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
     let report = match rebuild(&*device, &options, &mut |_, _| ()) {
         Err(dendro_check::Error::NoFreeSegment) => return false,
         report => report.unwrap_or_else(|error| panic!("{what}: {error}")),
@@ -725,7 +725,7 @@ fn a_device_without_superblocks_and_end_is_rebuilt_from_mirrors_too() {
     let mut damaged = whole[..end.max(20 * SEGMENT_BYTES as usize)].to_vec();
     damaged[..2 * SEGMENT_BYTES as usize].fill(0);
     let device = device_of(&damaged);
-    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
     let report = rebuild(&*device, &options, &mut |_, _| ()).expect("there is room");
     assert!(report.lost_end_bytes > 0, "{report:?}");
     let lost: Vec<u64> = report.lost_pages.iter().map(|pages| pages.list).collect();
@@ -749,9 +749,9 @@ fn a_rebuild_does_not_write_over_mirrors_that_it_reads_before_its_superblock_is_
     }
     damaged[second[0].clone()].fill(0xa5);
     let below = device_of(&damaged);
-    let plan = Rebuild::plan(&*below, &mut |_, _| ()).expect("it can be planned");
+    let plan = Rebuild::plan(&*below, u64::MAX, &mut |_, _| ()).expect("it can be planned");
     let device = dendro_device::OverlayDevice::new(Arc::clone(&below));
-    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
     plan.write(&device, &options).expect("there is room");
     for place in &second[1..] {
         let mut found = vec![0; place.len()];

@@ -46,7 +46,7 @@ fn contents(bytes: &[u8]) -> ModelVersions {
 }
 
 pub(crate) fn rebuilt_on(device: &dyn Device) -> dendro_check::Result<RebuildReport> {
-    let options = RebuildOptions { dry_run: false, may_grow: false, now: Timestamp(7) };
+    let options = RebuildOptions { now: Timestamp(7), ..RebuildOptions::default() };
     rebuild(device, &options, &mut |_, _| ())
 }
 
@@ -354,16 +354,17 @@ fn a_volume_without_room_for_a_new_map_is_left_alone_and_a_longer_copy_is_rebuil
     let before = contents(&whole);
     let bytes = without_checkpoints(&whole);
     let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-    let plan = Rebuild::plan(&*device, &mut |_, _| ()).expect("it can be planned");
+    let plan = Rebuild::plan(&*device, u64::MAX, &mut |_, _| ()).expect("it can be planned");
     assert_eq!(plan.report().extent, Extent::Map);
-    let mut options = RebuildOptions { dry_run: false, may_grow: true, now: Timestamp(7) };
+    let mut options =
+        RebuildOptions { may_grow: true, now: Timestamp(7), ..RebuildOptions::default() };
     let refused = plan.write(&*device, &options);
     assert!(matches!(refused, Err(Error::NoFreeSegment)), "{refused:?}");
     for extra_len_bytes in [100, 400].map(|count| count * SEGMENT_LEN_BYTES as u64) {
         // It is planned again: what was refused has not destroyed anything.
         let len_bytes = bytes.len() as u64 + extra_len_bytes;
         let longer = OverlayDevice::with_len(Arc::clone(&device), len_bytes);
-        let again = Rebuild::plan(&*device, &mut |_, _| ()).expect("it can be planned");
+        let again = Rebuild::plan(&*device, u64::MAX, &mut |_, _| ()).expect("it can be planned");
         let told = |of: &RebuildReport| {
             let parts = of.restored.iter().filter(|part| !part.is_complete).count();
             (of.extent, parts, of.may_lack_nodes, of.restored_entry_count, of.lost_pages.len())

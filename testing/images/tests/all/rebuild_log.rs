@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use dendro_base::Rng;
-use dendro_check::Volume;
+use dendro_check::{RebuildOptions, Volume, rebuild};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, View};
@@ -12,9 +12,7 @@ use dendro_format::Head;
 use dendro_logdisk::OpenOptions;
 
 use crate::common::new_disk;
-use crate::rebuild::{
-    SEGMENT_LEN_BYTES, destroy, destroy_older_checkpoints, nodes, open, rebuilt_on,
-};
+use crate::rebuild::{SEGMENT_LEN_BYTES, destroy, destroy_older_checkpoints, nodes, open};
 
 /// A device that counts how often is read from each offset.
 struct Counting {
@@ -82,26 +80,20 @@ fn log_of(bytes: &[u8]) -> Vec<u64> {
     log.map(|it| layout.segment_offset(it.segment) + u64::from(it.offset_bytes)).collect()
 }
 
-#[test]
-fn a_log_of_many_small_commits_is_not_read_for_each_gap_again() {
+/// Rebuilds a volume of many small commits of which every second leaf is lost, in so much memory.
+/// Returns how many partial segments the log has, and how often one was read singly.
+fn reads_of_log(memory_bytes: u64) -> (usize, usize) {
     let whole = with_small_commits();
     let mut bytes = whole.clone();
     destroy_older_checkpoints(&mut bytes);
     let leaves = nodes(&whole).into_iter().filter(|(_, level)| *level == 0);
     leaves.step_by(2).for_each(|(leaf, _)| destroy(&mut bytes, &leaf));
     let counting = Counting { below: MemoryDevice::from_bytes(&bytes), counts: Mutex::default() };
-    let report = rebuilt_on(&counting).expect("it can be rebuilt");
+    let options = RebuildOptions { memory_bytes, ..RebuildOptions::default() };
+    let report = rebuild(&counting, &options, &mut |_, _| ()).expect("it can be rebuilt");
     let incomplete = report.restored.iter().filter(|part| !part.is_complete).count();
     let gap_count = report.restored.len();
     assert!(incomplete == 0 && gap_count >= 8, "{incomplete} of {gap_count}");
-
-    // A segment's first partial segment lies where the segment is read as a whole too.
-    let log = log_of(&whole);
-    let is_inside = |at: &&u64| !at.is_multiple_of(SEGMENT_LEN_BYTES as u64);
-    let counts = counting.counts.into_inner().expect("it works");
-    let reads = log.iter().filter(is_inside).filter_map(|at| counts.get(at));
-    let (count, sum) = (log.len(), reads.sum::<usize>());
-    assert!(count > 700 && (count / 2..=2 * count).contains(&sum), "{sum} reads of {count}");
 
     let of = |bytes: &[u8]| {
         let (disk, _) = open(bytes).expect("the volume opens");
@@ -111,4 +103,35 @@ fn a_log_of_many_small_commits_is_not_read_for_each_gap_again() {
     let state = |of: &ModelVersions| of.state(View::HEAD).expect("it is there").clone();
     assert!(state(&after).lists(Lid(0)).count() == 24);
     assert_eq!(state(&before).diff(&state(&after)), None);
+
+    // A segment's first partial segment lies where the segment is read as a whole too.
+    let log = log_of(&whole);
+    let is_inside = |at: &&u64| !at.is_multiple_of(SEGMENT_LEN_BYTES as u64);
+    let counts = counting.counts.into_inner().expect("it works");
+    (log.len(), log.iter().filter(is_inside).filter_map(|at| counts.get(at)).sum())
+}
+
+#[test]
+fn a_log_of_many_small_commits_is_not_read_again_after_the_sweep() {
+    let (count, reads) = reads_of_log(u64::MAX);
+    assert!(count > 700 && reads == 0, "{reads} reads of {count}");
+}
+
+#[test]
+fn a_log_that_does_not_fit_in_memory_is_not_read_for_each_gap_again() {
+    let (count, reads) = reads_of_log(1 << 20);
+    // It is read once when the rebuild is planned, and once when the map is written.
+    assert!((count..=2 * count).contains(&reads), "{reads} reads of {count}");
+}
+
+#[test]
+fn what_is_left_of_a_volume_and_does_not_fit_in_memory_is_refused_and_stays_as_it_was() {
+    let whole = with_small_commits();
+    let mut bytes = whole.clone();
+    destroy_older_checkpoints(&mut bytes);
+    let device = MemoryDevice::from_bytes(&bytes);
+    let options = RebuildOptions { memory_bytes: 128 << 10, ..RebuildOptions::default() };
+    let refused = rebuild(&device, &options, &mut |_, _| ()).expect_err("it is too much");
+    assert!(matches!(refused, dendro_check::Error::Memory { .. }), "{refused}");
+    assert!(device.to_bytes() == bytes);
 }

@@ -208,7 +208,7 @@ impl Examined<'_> {
         let device = overlay(&self.device);
         let mut checkpoint = None;
         if !is_disk_sound {
-            let options = RebuildOptions { dry_run: false, may_grow: false, now: NOW };
+            let options = RebuildOptions { now: NOW, ..RebuildOptions::default() };
             let Ok(report) = rebuild(&*device, &options, &mut |_, _| ()) else { return Ok(false) };
             checkpoint = report.checkpoint;
             let again =
@@ -243,7 +243,7 @@ impl Examined<'_> {
                 return Ok(false);
             }
             // What the log behind the checkpoint named has become a part of the map.
-            let options = RebuildOptions { dry_run: false, may_grow: false, now: NOW };
+            let options = RebuildOptions { now: NOW, ..RebuildOptions::default() };
             let Ok(_) = rebuild(&*device, &options, &mut |_, _| ()) else { return Ok(false) };
             before = check(&self.work.engine, &device);
             if !before.is_disk_sound {

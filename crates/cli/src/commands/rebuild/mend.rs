@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use dendro_control::versions::VersionName;
-use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_daemon::volume::{clock, random_bytes};
 use dendro_device::Device;
 use dendro_disk::{LogicalDisk, Versions, View};
@@ -21,26 +20,34 @@ const BRANCH: &str = "rebuilt-in-memory";
 
 /// Repairs a version on `device` as `dendro check -y` does; one that is no head in a branch that is
 /// made from it. Returns the name of what was repaired, as far as it could be.
-pub(super) fn mend(device: &Arc<dyn Device>, version: &VersionName) -> VersionName {
+pub(super) fn mend(
+    device: &Arc<dyn Device>,
+    version: &VersionName,
+    memory_bytes: u64,
+) -> VersionName {
     let mut name = version.clone();
-    if let Err(why) = mend_as(device, &mut name) {
+    if let Err(why) = mend_as(device, &mut name, memory_bytes) {
         output::message(format_args!("what has lost its name may be missing: {why}"));
     }
     name
 }
 
 /// Does it; `name` becomes that of the branch as soon as there is one.
-fn mend_as(device: &Arc<dyn Device>, name: &mut VersionName) -> Result<(), String> {
+fn mend_as(
+    device: &Arc<dyn Device>,
+    name: &mut VersionName,
+    memory_bytes: u64,
+) -> Result<(), String> {
     // It is in memory.
     let options = OpenOptions { is_on_set: true, ..as_mounted() };
     let disk = LogDisk::open(Arc::clone(device), options, clock()).map_err(text)?;
-    let done = mend_on(&disk, name);
+    let done = mend_on(&disk, name, memory_bytes);
     let shut_down = disk.shut_down();
     done?;
     shut_down.map_err(text)
 }
 
-fn mend_on(disk: &LogDisk, name: &mut VersionName) -> Result<(), String> {
+fn mend_on(disk: &LogDisk, name: &mut VersionName, memory_bytes: u64) -> Result<(), String> {
     let now = clock().now();
     let table = disk.versions();
     let mut view = name::resolve(&table, table.main_head(), name, now)?;
@@ -51,7 +58,7 @@ fn mend_on(disk: &LogDisk, name: &mut VersionName) -> Result<(), String> {
     let options = RepairOptions {
         safe_only: false,
         data: false,
-        memory_bytes: default_check_bytes(),
+        memory_bytes,
         now: now.into(),
         hash_key: random_bytes().map_err(|failure| failure.message)?,
     };
