@@ -84,7 +84,9 @@ impl Scratch {
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", TIMEOUT_S, env!("CARGO_BIN_EXE_dendro")]);
+        // In the foreground a signal is passed on to the command alone, and once.
+        let options = ["--foreground", "--signal=KILL", TIMEOUT_S];
+        command.args(options).arg(env!("CARGO_BIN_EXE_dendro"));
         command.args(arguments);
         self.prepare(&mut command);
         command
