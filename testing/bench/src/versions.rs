@@ -28,6 +28,8 @@ const ROUNDS: usize = 5;
 /// all of them.
 const RATE_ROUNDS: usize = 15;
 const TURN: u64 = 10_000;
+/// Versions that are made in a round.
+const MADE: u64 = 100;
 
 /// A disk with so many snapshots, made while the same was written as on all others.
 struct Old {
@@ -136,28 +138,34 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// How long a snapshot and a clone take.
 fn making(old: &Old, count: u64) {
-    let mut number = 0;
     if count == 0 {
         // The superblock states durably that there are versions.
         let took = time(|| drop(old.tree.disk.snapshot(0, None).expect("there is room")));
         print_alone("the first snapshot of a volume", " us", took.as_secs_f64() * 1e6);
     }
-    let mut micros = |make: &mut dyn FnMut(u64)| {
-        let took = time(|| {
-            (0..100).for_each(|_| {
-                number += 1;
-                make(number);
-            });
-        });
-        took.as_secs_f64() * 1e6 / 100.0
-    };
-    let snapshot = micros(&mut |_| drop(old.tree.disk.snapshot(0, None).expect("there is room")));
+    let snapshot =
+        repeated(old, |_| old.tree.disk.snapshot(0, None).expect("there is room").view());
     print_alone(&format!("a snapshot, beside {count}"), " us", snapshot);
-    let clone = micros(&mut |number| {
+    let clone = repeated(old, |number| {
         let name = format!("clone {number}");
-        drop(old.tree.disk.branch_off(View::HEAD, &name).expect("there is room"));
+        old.tree.disk.branch_off(View::HEAD, &name).expect("there is room").head()
     });
     print_alone(&format!("a clone, beside {count} snapshots"), " us", clone);
+}
+
+/// The microseconds that a version takes to make: the median of several rounds, in each of which
+/// some are made one after the other, and deleted again.
+fn repeated(old: &Old, mut make: impl FnMut(u64) -> View) -> f64 {
+    let mut round = |round: usize| {
+        let mut made = Vec::with_capacity(MADE as usize);
+        let numbers = (0..MADE).map(|of| round as u64 * MADE + of);
+        let took = time(|| made.extend(numbers.map(&mut make)));
+        for view in made {
+            old.tree.disk.delete(view).expect("it is not held");
+        }
+        took.as_secs_f64() * 1e6 / MADE as f64
+    };
+    median((0..RATE_ROUNDS).map(&mut round))
 }
 
 /// How long it takes until what a deleted snapshot held can be used again.
