@@ -77,6 +77,16 @@ fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
+/// Checks that a block is stored in a way that is known.
+fn check_kind(list: Lid, page_index: u64, block: &PageRef) -> Result<()> {
+    if block.compression == 0 && block.flags == 0 {
+        return Ok(());
+    }
+    Err(Error::Corrupted(format!(
+        "page {page_index} of list {list} is stored in a way that this version does not know"
+    )))
+}
+
 impl Volume {
     /// Reads blocks. Whole pages that are contiguous on the device and in the buffer are read with
     /// one call. So are runs of such pages with little between them on the device, wherever they go
@@ -126,12 +136,15 @@ impl Volume {
     /// another copy, if the device has one.
     fn check_run(&self, list: Lid, run: &[Fetch], buf: &mut [u8]) -> Result<()> {
         run.iter().try_for_each(|fetch| {
-            let stored = &mut buf[fetch.at..fetch.at + usize::from(fetch.block.len_bytes)];
-            let is_right = |bytes: &[u8]| checksum(bytes) == fetch.block.crc32c;
-            if !is_right(stored) {
-                self.device().mend(fetch.block.addr.bytes(), stored, &is_right);
+            let Fetch { page_index, block, at, .. } = fetch;
+            let stored = &mut buf[*at..at + usize::from(block.len_bytes)];
+            let is_right = |bytes: &[u8]| checksum(bytes) == block.crc32c;
+            check_kind(list, *page_index, block)?;
+            if is_right(stored) {
+                return Ok(());
             }
-            self.check_block(list, fetch.page_index, &fetch.block, stored)
+            self.device().mend(block.addr.bytes(), stored, &is_right);
+            self.check_block(list, *page_index, block, stored)
         })
     }
 
@@ -142,11 +155,7 @@ impl Volume {
         block: &PageRef,
         stored: &[u8],
     ) -> Result<()> {
-        if block.compression != 0 || block.flags != 0 {
-            return Err(Error::Corrupted(format!(
-                "page {page_index} of list {list} is stored in a way that this version does not know"
-            )));
-        }
+        check_kind(list, page_index, block)?;
         if checksum(stored) == block.crc32c {
             return Ok(());
         }

@@ -16,7 +16,8 @@
 use dendro_base::sync::Arc;
 use dendro_format::{Addr, PageRef};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use rustc_hash::FxBuildHasher;
 
 use crate::log::segments::Generation;
 
@@ -42,13 +43,14 @@ impl Weighter<Addr, Block> for ByLength {
 }
 
 /// The blocks that are kept, within a limit of memory.
-pub(crate) struct RecentBlocks(Cache<Addr, Block, ByLength>);
+pub(crate) struct RecentBlocks(Cache<Addr, Block, ByLength, FxBuildHasher>);
 
 impl RecentBlocks {
     /// Keeps up to `capacity_bytes` of blocks.
     pub(crate) fn new(capacity_bytes: u64) -> Self {
         let items = (capacity_bytes / 4096).max(16) as usize;
-        Self(Cache::with_weighter(items, capacity_bytes, ByLength))
+        let lifecycle = DefaultLifecycle::default();
+        Self(Cache::with(items, capacity_bytes, ByLength, FxBuildHasher, lifecycle))
     }
 
     /// What the blocks take in memory.

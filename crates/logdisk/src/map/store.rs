@@ -10,8 +10,8 @@ use dendro_disk::Error;
 use dendro_format::node::{self, Entries, MAX_NODE_LEN_BYTES};
 use dendro_format::{Addr, Layout, NodePtr, Value};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
-use rustc_hash::FxHashMap;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
@@ -42,7 +42,7 @@ pub(crate) struct NodeStore {
     cache_size_bytes: u64,
     /// The capacity that the cache has now.
     capacity_bytes: AtomicU64,
-    cache: Cache<NodePtr, SharedNode, ByMemory>,
+    cache: Cache<NodePtr, SharedNode, ByMemory, FxBuildHasher>,
     damage: DamageLog,
 }
 
@@ -62,7 +62,8 @@ impl NodeStore {
     ) -> Self {
         let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0, 0);
         let items = (capacity_bytes / 16384).max(16) as usize;
-        let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
+        let lifecycle = DefaultLifecycle::default();
+        let cache = Cache::with(items, capacity_bytes, ByMemory, FxBuildHasher, lifecycle);
         let damage = DamageLog::default();
         let capacity_bytes = AtomicU64::new(capacity_bytes);
         let layout = CurrentLayout::new(layout);
