@@ -228,6 +228,11 @@ impl Engine for MirroredEngine {
         self.log.open(with_steps(&device)?)
     }
 
+    /// Members differ after a crash, and another one may be read the next time.
+    fn decides_when_open(&self) -> bool {
+        true
+    }
+
     fn open_read_only(&self, device: Arc<dyn Device>) -> Outcome<Option<LogDisk>> {
         self.log.open_read_only(with_steps(&device)?)
     }

@@ -70,24 +70,31 @@ impl<S> Trace<S> {
     /// Says that the disk was opened anew, which began after `event_count` events, and found the
     /// newest state that `is_found` is true for. Newer ones are gone. Returns its number.
     ///
+    /// When it is opened for the first time, what was found counts after `decides_at` events. A
+    /// crash before that may leave another of the states that it may have been in.
+    ///
     /// # Errors
     /// None of the states that may be there is the one that is.
     pub fn reopened(
         &mut self,
         event_count: usize,
+        decides_at: usize,
         is_found: impl Fn(&S) -> bool,
     ) -> Result<usize, NotFound> {
         let found = self.find(event_count, is_found)?;
-        if self.starts_durable {
-            // The device had only this to give, and an opening alone must not change that.
-            self.starts_durable = false;
-            self.entries.truncate(found + 1);
-            self.promises = vec![(0, found)];
-        } else {
+        if !self.starts_durable {
             for entry in &mut self.entries[found + 1..] {
                 entry.visible_to = entry.visible_to.min(event_count);
             }
+        } else if let Some(last) = decides_at.checked_sub(1) {
+            self.entries[found + 1..].iter_mut().for_each(|entry| entry.visible_to = last);
+            self.promises.push((decides_at, found));
+        } else {
+            // The device had only this to give, and an opening alone must not change that.
+            self.entries.truncate(found + 1);
+            self.promises = vec![(0, found)];
         }
+        self.starts_durable = false;
         Ok(found)
     }
 
@@ -176,10 +183,10 @@ mod tests {
     #[test]
     fn what_a_reopening_did_not_find_never_comes_back() {
         let mut trace = Trace::new('a');
-        trace.reopened(0, |&state| state == 'a').unwrap();
+        trace.reopened(0, 0, |&state| state == 'a').unwrap();
         trace.push('b', 0);
         trace.push('c', 1);
-        assert_eq!(trace.reopened(4, |&state| state == 'b'), Ok(1));
+        assert_eq!(trace.reopened(4, 4, |&state| state == 'b'), Ok(1));
         trace.push('d', 6);
         assert_eq!(allowed(&trace, 4), "abc");
         assert_eq!(allowed(&trace, 6), "ab");
@@ -189,8 +196,18 @@ mod tests {
     #[test]
     fn after_a_crash_the_first_opening_decides() {
         let mut trace = Trace::after_crash("abc".chars());
-        assert_eq!(trace.reopened(0, |&state| state == 'b'), Ok(1));
+        assert_eq!(trace.reopened(0, 0, |&state| state == 'b'), Ok(1));
         assert_eq!(trace.last(), 1);
         assert_eq!(allowed(&trace, 0), "b");
+    }
+
+    #[test]
+    fn an_opening_that_is_cut_off_decides_nothing_if_it_decides_late() {
+        let mut trace = Trace::after_crash("abc".chars());
+        assert_eq!(trace.reopened(0, 5, |&state| state == 'b'), Ok(1));
+        trace.push('d', 5);
+        assert_eq!(allowed(&trace, 4), "abc");
+        assert_eq!(allowed(&trace, 5), "b");
+        assert_eq!(allowed(&trace, 6), "bd");
     }
 }

@@ -27,6 +27,12 @@ pub trait Engine: Sync {
     /// Whatever goes wrong.
     fn open(&self, device: Arc<dyn Device>) -> Outcome<Self::Disk>;
 
+    /// Whether a disk that was opened after a crash may be found in another state if the opening
+    /// is cut off by another crash.
+    fn decides_when_open(&self) -> bool {
+        false
+    }
+
     /// Does a piece of background work, chosen by `rng`.
     ///
     /// # Errors

@@ -101,14 +101,15 @@ fn open<E: Engine>(
         .engine
         .open(Arc::clone(device) as Arc<dyn Device>)
         .map_err(|error| format!("it cannot be opened: {error}"))?;
+    let decides = system.engine.decides_when_open();
+    let decides_at = if decides { device.recorded_count() } else { event_count };
     let found = system.examine(&disk, &**device)?;
-    let entry = trace.reopened(event_count, |state| system.is_state(&found, state)).map_err(
-        |not_found| {
-            let (newest, state) =
-                trace.allowed(event_count).next_back().expect("one is always allowed");
-            format!("{not_found}; unlike state {newest}: {}", system.explain(&found, state))
-        },
-    )?;
+    let is_found = |state: &DiskState| system.is_state(&found, state);
+    let entry = trace.reopened(event_count, decides_at, is_found).map_err(|not_found| {
+        let (newest, state) =
+            trace.allowed(event_count).next_back().expect("one is always allowed");
+        format!("{not_found}; unlike state {newest}: {}", system.explain(&found, state))
+    })?;
     let state = trace.state(entry).clone();
     Ok(Life { disk, state, opened_at: entry, commits: Vec::new() })
 }

@@ -96,7 +96,7 @@ fn open<E: Engine>(
     let mounted = system.mount(device)?;
     let found = tree_of(&mounted.fs)?;
     let is_found = |state: &FsState| system.is_state(&found, state);
-    let newest = trace.reopened(event_count, is_found).map_err(|not_found| {
+    let newest = trace.reopened(event_count, event_count, is_found).map_err(|not_found| {
         let (newest, state) =
             trace.allowed(event_count).next_back().expect("one is always allowed");
         format!("{not_found}; unlike state {newest}: {}", system.explain(&found, state))
