@@ -108,7 +108,7 @@ impl<D: Device> DeviceSet<D> {
                 let outcome = copy(&state, at, offset, len_bytes);
                 drop((state, copying));
                 if let Err(error) = outcome {
-                    self.lose(vec![(uuid, error)])?;
+                    self.lose(vec![(uuid, error)], Some((offset, len_bytes)))?;
                     return Ok(Some(BringUp { path, copied_bytes: 0, is_done: false }));
                 }
                 if (offset + len_bytes) / RECORDED_BYTES != offset / RECORDED_BYTES {

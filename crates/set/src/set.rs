@@ -24,7 +24,7 @@
 //!    also if one slot of either could not be read. It is never joined to them again.
 //! 6. Nobody writes to a range while it is copied to a member that is brought up.
 //!
-//! Locks are taken in this order: `copying`, `state`, `opening` or its `unflushed`.
+//! Locks are taken in this order: `flushing`, `copying`, `state`, `opening` or its `unflushed`.
 
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
@@ -52,6 +52,9 @@ pub struct DeviceSet<D> {
     pub(crate) len_bytes: AtomicU64,
     pub(crate) is_read_only: bool,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Held by who flushes a set, until it is recorded which members failed: a device reports what
+    /// it has lost to one flush alone (invariant 1).
+    pub(crate) flushing: Mutex<()>,
     /// Taken for reading by those that write, and for writing by those that copy.
     pub(crate) copying: RwLock<()>,
     pub(crate) state: RwLock<State<D>>,
@@ -218,6 +221,7 @@ impl<D: Device> DeviceSet<D> {
             len_bytes: AtomicU64::new(state.set_len_bytes),
             is_read_only,
             clock,
+            flushing: Mutex::default(),
             copying: RwLock::default(),
             state: RwLock::new(state),
             opening: Mutex::default(),
@@ -350,8 +354,9 @@ impl<D: Device> DeviceSet<D> {
         self.state.read().slots.iter().find_map(|slot| slot.device.clone())
     }
 
-    /// Calls these members missing, durably, before what failed is acknowledged (invariant 1).
-    pub(crate) fn lose(&self, failed: Vec<Failed>) -> Result<()> {
+    /// Calls these members missing, durably, before what failed is acknowledged (invariant 1). They
+    /// lack the range that was written, also if there was a flush since (invariant 2).
+    pub(crate) fn lose(&self, failed: Vec<Failed>, range: Option<(u64, u64)>) -> Result<()> {
         let now = self.clock.now();
         let mut state = self.state.write();
         for (uuid, error) in failed {
@@ -360,6 +365,11 @@ impl<D: Device> DeviceSet<D> {
                 return Err(error);
             }
             state.set_missing(&uuid, &error.to_string(), now);
+        }
+        if let Some((offset, len_bytes)) = range {
+            for region in state.regions(offset, len_bytes) {
+                state.stale.insert(region);
+            }
         }
         state.write_rosters(now)
     }
@@ -400,7 +410,7 @@ impl<D: Device> DeviceSet<D> {
             }
             break outcome?;
         };
-        if failed.is_empty() { Ok(()) } else { self.lose(failed) }
+        if failed.is_empty() { Ok(()) } else { self.lose(failed, Some((offset, len_bytes))) }
     }
 
     fn check(&self, offset: u64, len_bytes: u64) -> Result<()> {
@@ -473,7 +483,7 @@ impl<D: Device> DeviceSet<D> {
         }
         if !failed.is_empty() {
             // What was read is right all the same; the next write reports what is wrong.
-            let _ = self.lose(failed);
+            let _ = self.lose(failed, Some((start, end - start)));
         }
     }
 
@@ -524,7 +534,7 @@ impl<D: Device> DeviceSet<D> {
             ));
         }
         if !failed.is_empty() {
-            let _ = self.lose(failed);
+            let _ = self.lose(failed, Some((offset, buf.len() as u64)));
         }
         is_found
     }
@@ -660,6 +670,8 @@ impl<D: Device> Device for DeviceSet<D> {
             return Ok(());
         }
         self.open_for_writing()?;
+        let is_set = self.is_listed();
+        let _flushing = is_set.then(|| self.flushing.lock());
         let outcome = loop {
             let state = self.state.read();
             if !state.is_recorded {
@@ -677,7 +689,7 @@ impl<D: Device> Device for DeviceSet<D> {
             break outcome;
         };
         let failed = outcome?;
-        if failed.is_empty() { Ok(()) } else { self.lose(failed) }
+        if failed.is_empty() { Ok(()) } else { self.lose(failed, None) }
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use dendro_base::sync::Arc;
-use dendro_base::{ManualClock, Rng, Timestamp, Uuid};
+use dendro_base::sync::{Arc, Mutex};
+use dendro_base::{Clock, ManualClock, Rng, Timestamp, Uuid};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{BLOCK_SIZE, Device};
 use dendro_format::roster::{MemberState, ROSTER_AREA_LEN_BYTES, ROSTER_SLOT_LEN_BYTES};
@@ -590,4 +590,68 @@ fn of_two_rosters_with_one_number_that_of_the_member_in_sync_counts() {
     bring_up(&set);
     assert_eq!(states(&set), [MemberState::InSync; 2]);
     assert_eq!(byte(&*devices[1], 9 * REGION), 7);
+}
+
+/// A clock that does something once, when it is looked at.
+#[derive(Default)]
+struct Hook(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Hook {
+    fn set(&self, act: impl FnOnce() + Send + 'static) {
+        *self.0.lock() = Some(Box::new(act));
+    }
+}
+
+impl Clock for Hook {
+    fn now(&self) -> Timestamp {
+        let act = self.0.lock().take();
+        act.into_iter().for_each(|act| act());
+        Timestamp(1)
+    }
+}
+
+/// A set that looks at a clock between a failure and what it states about it.
+fn hooked() -> (Vec<Sim>, Arc<DeviceSet<Sim>>, Arc<Hook>) {
+    let (devices, _) = two();
+    let hook = Arc::new(Hook::default());
+    let clock = Arc::clone(&hook) as Arc<dyn Clock>;
+    let set = DeviceSet::assemble(found(&devices), false, clock).unwrap();
+    set.flush().unwrap();
+    (devices, Arc::new(set), hook)
+}
+
+#[test]
+fn a_write_that_failed_on_a_member_is_stale_there_also_if_a_flush_comes_between() {
+    let (devices, set, hook) = hooked();
+    devices[1].inject(Fault::fail(Call::Write));
+    let other = Arc::clone(&set);
+    hook.set(move || other.flush().unwrap());
+    set.write_at(5 * REGION, &block(9)).unwrap();
+    set.flush().unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    assert_eq!(byte(&*devices[1], 5 * REGION), 9);
+}
+
+#[test]
+fn a_flush_beside_one_that_fails_on_a_member_is_acknowledged_when_that_is_called_missing() {
+    let (devices, set, hook) = hooked();
+    set.write_at(5 * REGION, &block(9)).unwrap();
+    devices[1].inject(Fault::fail(Call::Flush));
+    let (failed, has_failed) = std::sync::mpsc::channel();
+    hook.set(move || {
+        failed.send(()).unwrap();
+        // Long enough for the other flush, unless that waits.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    });
+    std::thread::scope(|scope| {
+        let (set, devices) = (&set, &devices);
+        scope.spawn(move || {
+            has_failed.recv().unwrap();
+            set.flush().unwrap();
+            assert_eq!(durable_roster(&devices[0]).members[1].state, MemberState::Missing);
+        });
+        set.flush().unwrap();
+    });
 }
