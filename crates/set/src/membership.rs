@@ -20,7 +20,7 @@ use crate::set::{DeviceSet, State};
 /// One that was brought up itself is never used alone.
 pub(crate) fn was_apart(its: &Roster, written_generation: u64) -> bool {
     its.own().is_some_and(|own| own.state == MemberState::InSync)
-        && its.generation >= written_generation + 3
+        && its.generation >= written_generation.saturating_add(3)
 }
 
 impl<D: Device> State<D> {

@@ -7,8 +7,10 @@ use dendro_format::roster::MemberState;
 use crate::set::{DeviceSet, State, nothing_in_sync};
 use crate::sources::{BLOCK, RUN_BLOCKS, Sources};
 
-/// Generations by which an opening raises the roster's (invariants 4 and 5).
+/// Generations by which an opening raises the roster's at least (invariant 4).
 const OPENING_GENERATIONS: u64 = 2;
+
+/// Generations by which it is higher then than that of any absent member (invariant 5).
 const DEGRADED_GENERATIONS: u64 = 5;
 
 impl<D: Device> DeviceSet<D> {
@@ -78,18 +80,20 @@ impl<D: Device> DeviceSet<D> {
         // Invariant 4: a crash may have come between two members' rosters of the last generation.
         state.write_generation(now)?;
         // Invariant 5.
-        let mut is_degraded = false;
         for at in 0..state.slots.len() {
             if state.slots[at].device.is_none() && state.slots[at].state != MemberState::Missing {
                 let uuid = state.slots[at].uuid;
                 state.set_missing(&uuid, "it was not found", now);
-                is_degraded = true;
             }
         }
         state.bring_up_returned(now);
         // Invariants 4 and 5: one generation after the other, so that a crash in between leaves a
-        // difference of one.
-        for _ in 0..if is_degraded { DEGRADED_GENERATIONS } else { OPENING_GENERATIONS } {
+        // difference of one. An opening that failed on the way is repeated.
+        let absent = state.slots.iter().filter(|slot| slot.device.is_none());
+        let known = absent.map(|slot| slot.written_generation.min(state.generation)).max();
+        let apart = known.map_or(0, |known| known + DEGRADED_GENERATIONS);
+        let opened = apart.max(state.generation + OPENING_GENERATIONS);
+        while state.generation < opened {
             state.write_rosters(now)?;
         }
         *opening = Sources::default();

@@ -19,9 +19,10 @@
 //!    differ by one at most: a generation is on all of them before the next is on any. So a copy of
 //!    a member that is older than the last opening is known for what it is.
 //! 5. A set that is opened without a member calls that one missing before the first write, and
-//!    raises the generation by five. So a missing member that was written to without the others
-//!    has a roster that is newer, by three at least, than the newest that they know to be on it,
-//!    also if one slot of either could not be read. It is never joined to them again.
+//!    raises the generation to five more than the newest that it knows to be on it, or higher. So a
+//!    missing member that was written to without the others has a roster that is newer, by three at
+//!    least, than the newest that they know to be on it, also if one slot of either could not be
+//!    read. It is never joined to them again.
 //! 6. Nobody writes to a range while it is copied to a member that is brought up.
 //!
 //! Locks are taken in this order: `flushing`, `copying`, `state`, `opening` or its `unflushed`.

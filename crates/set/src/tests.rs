@@ -229,6 +229,22 @@ fn members_that_were_written_to_apart_are_refused() {
 }
 
 #[test]
+fn members_that_were_written_to_apart_are_refused_also_if_an_opening_was_repeated() {
+    let (devices, set) = two();
+    drop(set);
+    let alone = opened(&devices[..1], true).unwrap();
+    // What was read is stale from the beginning, which takes no roster more.
+    byte(&alone, REGION);
+    break_rosters(&devices[0], Call::Write, 1);
+    assert!(alone.write_at(REGION, &block(1)).is_err());
+    alone.write_at(REGION, &block(1)).unwrap();
+    drop(alone);
+    opened(&devices[1..], true).unwrap().write_at(9 * REGION, &block(2)).unwrap();
+    let refused = opened(&devices, true).unwrap_err();
+    assert!(matches!(refused, Error::Split { .. }), "{refused}");
+}
+
+#[test]
 fn an_older_copy_of_a_member_is_brought_up_from_the_beginning() {
     let (devices, set) = two();
     drop(set);
