@@ -62,10 +62,18 @@ const USAGE_SLICE_LEN: usize = 512;
 /// The place where the map stream continues.
 #[derive(Debug, Default)]
 pub(crate) struct MapHead {
-    pub(crate) segment: Option<SegmentNo>,
-    pub(crate) offset_bytes: u32,
+    segment: Option<SegmentNo>,
+    offset_bytes: u32,
     seq: u64,
     prev_crc32c: u32,
+}
+
+impl MapHead {
+    /// The stream that continues where a clean shutdown left it.
+    pub(crate) fn at(position: HeadPosition) -> Self {
+        let HeadPosition { segment, offset_bytes } = position;
+        Self { segment: Some(segment), offset_bytes, ..Self::default() }
+    }
 }
 
 /// The state of checkpoints between their steps.
@@ -195,7 +203,7 @@ impl Checkpointer {
     }
 
     /// Takes a whole checkpoint, unless finishing the one that is under way makes `is_enough` true.
-    pub(crate) fn take_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
+    fn take_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
         if is_enough(&self.volume.read()) {
@@ -301,7 +309,7 @@ impl Checkpointer {
         if !is_due {
             return Ok(());
         }
-        let engine = &mut *held.engine;
+        let engine = held.engine();
         // Recovery must find the place where the log continues, although no header names it.
         let room = engine.state().segments().layout().segment_size_bytes()
             - u64::from(engine.log().position().offset_bytes);
@@ -445,8 +453,8 @@ impl Checkpointer {
             log_seq: job.checkpoint.log_seq,
         };
         while let Some(resident) = job.order.get(job.written) {
-            let info = NodeInfo { level: resident.node.level(), ..info };
-            let entries = resident.node.to_entries();
+            let info = NodeInfo { level: resident.node().level(), ..info };
+            let entries = resident.node().to_entries();
             let (bytes, crc32c) = node::encode(&info, &entries);
             if !partial.fits(0, bytes.len(), MAX_FIXED_LEN_BYTES) {
                 let was_empty = partial.is_empty();
@@ -460,11 +468,11 @@ impl Checkpointer {
             let offset = partial.place_block(&bytes);
             let place =
                 NodePtr { addr: partial.addr_at(offset), len_bytes: bytes.len() as u32, crc32c };
-            let first_key = resident.node.first_key().expect("nodes have entries");
+            let first_key = resident.node().first_key().expect("nodes have entries");
             partial.push(&Record::Node { place, level: info.level, first_key });
             let newest_epoch = entries.newest_epoch();
             resident.set_written(ChildPtr { place, newest_epoch });
-            self.accounts.map_stream().note_written(resident.node.weight().len_bytes);
+            self.accounts.map_stream().note_written(resident.node().len_bytes());
             *job.added.entry(partial.segment()).or_default() += node_footprint_bytes(&place);
             if job.written + 1 == job.order.len() {
                 job.checkpoint.root = Some((place, info.level));

@@ -222,7 +222,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn take_buf(&mut self) -> AlignedBuf {
+    fn take_buf(&mut self) -> AlignedBuf {
         // A buffer that was written just now is most likely still in the processor's cache.
         self.forget_written();
         let size = self.state.segments().layout().segment_size_bytes() as usize;
@@ -240,7 +240,8 @@ impl Engine {
 
     /// The part of these bytes that is not on the device yet.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
-        self.open_bytes() + self.in_memory.iter().map(|closed| closed.len_bytes as u64).sum::<u64>()
+        self.open_bytes()
+            + self.in_memory.iter().map(|closed| closed.len_bytes() as u64).sum::<u64>()
     }
 
     fn open_bytes(&self) -> u64 {
@@ -252,7 +253,7 @@ impl Engine {
     /// stream is not counted.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let open = self.log.open.iter().chain(self.streams.open()).map(Partial::buffer_bytes);
-        let closed = self.in_memory.iter().map(|closed| closed.buf.len());
+        let closed = self.in_memory.iter().map(|closed| closed.buffer_bytes());
         let spare = self.pool.iter().map(|buf| buf.len());
         open.chain(closed).chain(spare).sum::<usize>() as u64
     }
@@ -282,7 +283,7 @@ impl Engine {
             time: self.began,
             ..header_of(Head::Main, self.uuid)
         });
-        let closed = Arc::new(Closed { buf, len_bytes, base, segment, seq: self.log.seq });
+        let closed = Arc::new(Closed::new(buf, len_bytes, base, segment, self.log.seq));
         self.log.offset_bytes += len_bytes as u32;
         self.log.seq += 1;
         self.log.prev_crc32c = crc32c;
@@ -292,7 +293,7 @@ impl Engine {
 
     /// Queues the open partial segments of all payload streams, before the partial segment of the
     /// main log that names their blocks (streams invariant 1).
-    pub(crate) fn close_streams(&mut self) {
+    fn close_streams(&mut self) {
         for number in 0..self.streams.all.len() {
             self.close_stream(number);
         }
@@ -323,12 +324,12 @@ impl Engine {
         // blocks.
         let seq = self.log.seq;
         self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
-        self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
+        self.hand_to_writer(Arc::new(Closed::new(buf, len_bytes, base, segment, seq)));
     }
 
     /// Notes the segments that the closed partial segments of the main log have emptied, if the
     /// open one is empty.
-    pub(crate) fn note_reclaimable(&mut self) {
+    fn note_reclaimable(&mut self) {
         if self.log.open.as_ref().is_none_or(Partial::is_empty) {
             let reclaimable = self.state.segments_mut().take_reclaimable();
             self.reuse_queue.note_closed(self.log.seq - 1, reclaimable);
@@ -346,9 +347,9 @@ impl Engine {
         self.reuse_queue.withdraw(segments);
     }
 
-    pub(crate) fn hand_to_writer(&mut self, closed: Arc<Closed>) {
-        self.log_bytes += closed.len_bytes as u64;
-        self.written_bytes += closed.len_bytes as u64;
+    fn hand_to_writer(&mut self, closed: Arc<Closed>) {
+        self.log_bytes += closed.len_bytes() as u64;
+        self.written_bytes += closed.len_bytes() as u64;
         self.in_memory.push(Arc::clone(&closed));
         self.writer.push(closed);
     }
@@ -357,11 +358,11 @@ impl Engine {
     /// now on.
     pub(crate) fn forget_written(&mut self) {
         for written in self.writer.take_written() {
-            self.in_memory.retain(|closed| closed.base != written.base);
+            self.in_memory.retain(|closed| !closed.is_at_place_of(&written));
             if let Ok(closed) = Arc::try_unwrap(written)
                 && self.pool.len() < POOL_LEN
             {
-                self.pool.push(closed.buf);
+                self.pool.push(closed.into_buf());
             }
         }
     }

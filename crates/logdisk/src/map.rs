@@ -54,20 +54,12 @@ pub(crate) struct Map {
 }
 
 /// What was under a key before an entry was put there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    #[default]
-    Nothing,
+    /// Nothing; the value is the key before it, if that is in the same leaf.
+    Nothing(Option<Key>),
     Tombstone,
     Entry,
-}
-
-/// What [`Map::put`] found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) replaced: Replaced,
-    /// The key before it, if nothing was replaced and that key is in the same leaf.
-    pub(crate) before: Option<Key>,
 }
 
 /// An entry of the tree.
@@ -212,16 +204,16 @@ impl Map {
         Ok(())
     }
 
-    /// Puts `value` under `key`.
-    pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
+    /// Puts `value` under `key`; returns what was there.
+    pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Replaced> {
         let (old, before) = self.put_entry(key, value, nodes)?;
         let replaced = match &old {
-            None => Replaced::Nothing,
+            None => Replaced::Nothing(before),
             Some(Value::Tombstone) => Replaced::Tombstone,
             Some(_) => Replaced::Entry,
         };
         self.undo.note(|| Change::Entry(key, old));
-        Ok(Found { replaced, before })
+        Ok(replaced)
     }
 
     /// Puts an entry; returns the value that it replaces, or the key before it in the same leaf.
@@ -476,13 +468,7 @@ impl Map {
     }
 
     /// Whether the node at `level` that `key` belongs under lies at `place`.
-    pub(crate) fn has_node(
-        &self,
-        place: &NodePtr,
-        level: u8,
-        key: &Key,
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
+    fn has_node(&self, place: &NodePtr, level: u8, key: &Key, nodes: &dyn Nodes) -> Outcome<bool> {
         Ok(self.node_place(level, key, nodes)? == Some(*place))
     }
 

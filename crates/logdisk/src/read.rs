@@ -150,7 +150,7 @@ impl Reader {
             if !engine.state().may_have(ancestry, list.0, nodes)? {
                 return Ok(());
             }
-            let rest = pages.start.max(slice.next * CHUNK_PAGES)..pages.end;
+            let rest = pages.start.max(slice.next() * CHUNK_PAGES)..pages.end;
             engine.state().visit_chunks(
                 ancestry,
                 list.0,

@@ -102,7 +102,6 @@ pub(crate) struct Recovered {
     pub(crate) checkpoints: Checkpoints,
     /// Notes that users should see.
     pub(crate) notes: Vec<String>,
-    pub(crate) first_steps: FirstSteps,
 }
 
 /// What must be done before the log continues, in this order.
@@ -219,7 +218,6 @@ pub(crate) fn make(
         engine,
         checkpoints: Checkpoints::default(),
         notes: Vec::new(),
-        first_steps: FirstSteps::default(),
     })
 }
 
@@ -227,7 +225,7 @@ pub(crate) fn make(
 /// volume with the same UUID. Otherwise the remains of that volume's log could be taken for a part
 /// of the new one's.
 fn first_seq(device: &dyn Device, uuid: &Uuid) -> u64 {
-    match Superblocks::find(device).map(|mut found| found.valid.swap_remove(0)) {
+    match Superblocks::find(device).map(Superblocks::into_newest) {
         Ok(earlier) if earlier.uuid == *uuid => {
             let mut reader = SegmentReader::new(device, earlier.layout, *uuid);
             highest_seq(&mut reader).saturating_add(SEQ_SKIP)
@@ -255,7 +253,8 @@ fn fresh_head(segments: &mut Segments, seq: u64, prev_crc32c: u32) -> Option<Mai
     Some(MainHead::new(start, seq, prev_crc32c, next_segment))
 }
 
-/// Reads the volume on `device` and rolls its log forward. Nothing is written to the device.
+/// Reads the volume on `device` and rolls its log forward. Nothing is written to the device; the
+/// caller takes the first steps.
 ///
 /// # Errors
 /// [`Error::Corrupted`] when there is no volume or when its superblocks or checkpoints are
@@ -265,7 +264,7 @@ pub(crate) fn open(
     device: Arc<dyn Device>,
     mut options: OpenOptions,
     clock: Arc<dyn Clock>,
-) -> Result<Recovered> {
+) -> Result<(Recovered, FirstSteps)> {
     let device = Arc::new(VolumeDevice::new(device));
     let Start { mut superblock, checkpoint, doubt, may_be_old, is_adopted, mut notes } =
         Start::find(&device)?;
@@ -359,7 +358,7 @@ pub(crate) fn open(
             keeps_heads: lost.is_some(),
         }
     };
-    Ok(Recovered { device, options, superblock, store, engine, checkpoints, notes, first_steps })
+    Ok((Recovered { device, options, superblock, store, engine, checkpoints, notes }, first_steps))
 }
 
 /// The features of what is written from now on. Refuses to write to one device of a set alone.
@@ -525,8 +524,7 @@ fn continue_streams(
     }
     if layout.is_log_segment(checkpoint.map.segment) {
         segments.take(checkpoint.map.segment, Head::Map);
-        map_head.segment = Some(checkpoint.map.segment);
-        map_head.offset_bytes = checkpoint.map.offset_bytes;
+        *map_head = MapHead::at(checkpoint.map);
     }
     head_of(checkpoint, next_segment)
 }

@@ -35,7 +35,7 @@ pub(crate) type Slots = [Option<PageRef>; CHUNK_PAGES as usize];
 /// Lists that were first made in the given epoch: those with a number from `first` on. There may be
 /// others.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct YoungLists {
+struct YoungLists {
     epoch: u64,
     first: u64,
 }
@@ -173,7 +173,7 @@ impl State {
 
     /// Whether the head of `branch` sees nothing of `list` that was written before this epoch:
     /// either there is no older version, or none has the list.
-    pub(crate) const fn has_no_past(&self, branch: u32, list: u64) -> bool {
+    const fn has_no_past(&self, branch: u32, list: u64) -> bool {
         let epoch = self.versions.epoch();
         let is_young = self.young_lists.epoch == epoch && list >= self.young_lists.first;
         is_young || list >= self.next_list || self.versions.is_first(branch, epoch)

@@ -67,12 +67,12 @@ impl Facts {
 
 /// The versions that may see an entry.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Viewers<'a> {
+struct Viewers<'a> {
     /// Whether a snapshot or a head sees the entry.
-    pub(crate) has_view: bool,
+    has_view: bool,
     /// The epochs, and the branches made from them, through which further versions may see the
     /// entry.
-    pub(crate) forks: btree_set::Range<'a, (u64, u32)>,
+    forks: btree_set::Range<'a, (u64, u32)>,
 }
 
 /// All versions of the disk.
@@ -199,7 +199,7 @@ impl Versions {
 
     /// The versions that see what was written in `branch` in epoch `from` and replaced in epoch
     /// `to`.
-    pub(crate) fn viewers(&self, branch: u32, from: u64, to: u64) -> Viewers<'_> {
+    fn viewers(&self, branch: u32, from: u64, to: u64) -> Viewers<'_> {
         let Some(facts) = self.facts.get(&branch).filter(|_| from < to) else {
             return Viewers::default();
         };
@@ -214,7 +214,7 @@ impl Versions {
     }
 
     /// The epoch of the oldest snapshot of `branch`, or else 2⁶⁴ − 2 if the branch has a head.
-    pub(crate) fn oldest_view(&self, branch: u32) -> Option<u64> {
+    fn oldest_view(&self, branch: u32) -> Option<u64> {
         let snapshot = self.table.snapshots_on(branch).next().map(|snapshot| snapshot.epoch);
         let head = || self.facts.get(&branch)?.has_head.then_some(u64::MAX - 1);
         snapshot.or_else(head)

@@ -76,9 +76,15 @@ pub(crate) enum WalkPoint {
 
 /// The engine, locked for a change.
 pub(crate) struct Held<'v> {
-    pub(crate) engine: RwLockWriteGuard<'v, Engine>,
+    engine: RwLockWriteGuard<'v, Engine>,
     holder: LockHolder,
     began: Timestamp,
+}
+
+impl Held<'_> {
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
 }
 
 /// The visitor of [`Volume::walk_step`].
@@ -234,7 +240,7 @@ impl Volume {
             let began = (*next != from).then(|| engine.clock().now());
             let mut slice = Slice::from(*next);
             let walked = walk(engine, &mut slice, nodes);
-            *next = slice.next;
+            *next = slice.next();
             if let Some(began) = began {
                 self.holds().note(LockHolder::Walk, began, engine.clock().now());
             }

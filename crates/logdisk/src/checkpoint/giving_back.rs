@@ -148,17 +148,17 @@ impl Checkpointer {
             let most = segments.clean_count().saturating_sub(kept).min(BATCH_LEN);
             segments.begin_discard(surplus, most as usize)
         };
-        if discarding.segments.is_empty() {
+        if discarding.segments().is_empty() {
             return Vec::new();
         }
-        let segments: Vec<_> = discarding.segments.iter().copied().filter(wanted).collect();
+        let segments: Vec<_> = discarding.segments().iter().copied().filter(wanted).collect();
         let layout = self.volume.layout();
         for run in segments.chunk_by(|before, after| before.0 + 1 == after.0) {
             let len_bytes = run.len() as u64 * layout.segment_size_bytes();
             let _ = self.volume.device().discard(layout.segment_offset(run[0]), len_bytes);
         }
         self.volume.write().state_mut().segments_mut().note_discarded(&segments);
-        discarding.segments
+        discarding.end()
     }
 }
 

@@ -55,7 +55,7 @@ impl Checkpointer {
         if resident.is_superseded() {
             return;
         }
-        let cached = match &resident.node {
+        let cached = match resident.node() {
             Node::Leaf(_) => SharedNode::clone(resident),
             // The cached copy refers to its children by their places, so that each can be evicted
             // separately.
@@ -78,9 +78,9 @@ impl Checkpointer {
         let is_free = |generation: &Generation| {
             may_free
                 && segments.is_still_pending(*generation)
-                && !segments.is_pinned(generation.segment)
+                && !segments.is_pinned(generation.segment())
         };
-        let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
+        let free = pending.into_iter().filter(is_free).map(|generation| generation.segment());
         let reusable = free.collect::<Vec<_>>();
         engine.withdraw_from_reuse(&reusable);
         for segment in reusable {

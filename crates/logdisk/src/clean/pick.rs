@@ -67,7 +67,7 @@ impl Choice {
 
 /// What is known for the next choice.
 #[derive(Debug)]
-pub(crate) struct Picking {
+pub(super) struct Picking {
     /// The segments that are being cleaned, and those of jobs that wait to be continued.
     victims: BTreeSet<SegmentNo>,
     /// Segments that could not be emptied, the time since which each is left alone, and whether
@@ -244,7 +244,7 @@ impl Picking {
         let is_left = |at: &Timestamp| !matches!(choice, Choice::Only(_)) && is_young(at);
         let set_aside = self.set_aside.iter().filter(|(_, (at, _))| is_left(at));
         // Segments that have not been written yet cannot be read.
-        let unwritten = engine.unwritten().map(|closed| closed.segment);
+        let unwritten = engine.unwritten().map(|closed| closed.segment());
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
         all.extend(&self.victims);
         all.sort_unstable();

@@ -40,17 +40,17 @@ const CHUNKS_LOOKED_AT: usize = 64;
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NamedPage {
-    pub(crate) list: u64,
-    pub(crate) page_index: u64,
+pub(super) struct NamedPage {
+    pub(super) list: u64,
+    pub(super) page_index: u64,
     /// The branch and the epoch that it was written in.
-    pub(crate) version: (u32, u64),
-    pub(crate) page: PageRef,
+    pub(super) version: (u32, u64),
+    pub(super) page: PageRef,
 }
 
 impl NamedPage {
     /// Whether one entry of the map names both pages.
-    pub(crate) fn is_in_chunk_of(&self, other: &Self) -> bool {
+    pub(super) fn is_in_chunk_of(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 
@@ -63,9 +63,9 @@ impl NamedPage {
 
 /// The blocks and nodes that a segment's records name.
 #[derive(Debug, Default)]
-pub(crate) struct Summary {
-    pub(crate) blocks: Vec<NamedPage>,
-    pub(crate) nodes: Vec<(NodePtr, u8, Key)>,
+pub(super) struct Summary {
+    pub(super) blocks: Vec<NamedPage>,
+    pub(super) nodes: Vec<(NodePtr, u8, Key)>,
 }
 
 /// Reads the records of a segment's partial segments. Partial segments of an earlier generation
@@ -216,7 +216,7 @@ pub(super) fn move_nodes(volume: &Volume, found: &[(NodePtr, u8, Key)]) -> Resul
 
 /// A search of the whole map for live blocks and nodes of a segment that its records do not name.
 #[derive(Debug)]
-pub(crate) struct MapSearch {
+pub(super) struct MapSearch {
     segment: SegmentNo,
     walk: MapWalk,
     found: Summary,
@@ -315,7 +315,7 @@ impl Engine {
     ///
     /// # Panics
     /// When `blocks` is empty.
-    pub(crate) fn relocate(
+    pub(super) fn relocate(
         &mut self,
         blocks: &[(NamedPage, &[u8])],
         class: Option<Class>,

@@ -21,11 +21,11 @@ const BRIDGED_PAGES: usize = 32;
 /// The length of one read while clients read as well. A client's read waits for no more than that.
 const PIECE_BYTES: usize = 128 << 10;
 /// If a partial segment is shorter than this, the rest of the segment is read at once.
-pub(crate) const LEAST_SKIPPED_BYTES: usize = 64 << 10;
+pub(super) const LEAST_SKIPPED_BYTES: usize = 64 << 10;
 
 /// The bytes of a segment, as far as they were read.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(super) struct Body {
     base: Addr,
     bytes: AlignedBuf,
     /// Whether each page was read. The content of a page that was not read is undefined.
@@ -77,7 +77,7 @@ impl Body {
     ///
     /// # Errors
     /// [`dendro_disk::Error::Io`] when the device cannot be read.
-    pub(crate) fn read_all(
+    pub(super) fn read_all(
         &mut self,
         volume: &Volume,
         ranges: impl Iterator<Item = Range<usize>>,

@@ -89,7 +89,7 @@ impl Engine {
     /// # Errors
     /// The reason why the unit cannot be applied, or not now; nothing has changed then.
     /// [`Fault::Unfinished`] when the log holds a part of the unit: no other unit may follow.
-    pub(crate) fn apply(
+    pub(super) fn apply(
         &mut self,
         aru: &Aru<'_>,
         contents: &Contents<'_>,

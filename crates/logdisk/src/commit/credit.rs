@@ -29,21 +29,20 @@ pub(super) fn shortage_of(
     kept: KeptSegments,
     nodes: &dyn Nodes,
 ) -> Outcome<(Need, Option<Shortage>)> {
-    let mut need = Need {
-        log_bytes: worst.len_bytes(),
-        kept_bytes: worst.zero_pages_bytes(),
-        given_back_bytes: 0,
-        // A page that another version sees still takes space after it is replaced.
-        reclaims: aru.reclaims() && !(worst.has_pages() && engine.state().versions().are_several()),
-    };
+    // A page that another version sees still takes space after it is replaced.
+    let keeps_pages = || worst.has_pages() && engine.state().versions().are_several();
+    let need = Need::space(worst.len_bytes())
+        .keeping(worst.zero_pages_bytes())
+        .reclaiming_if(aru.reclaims() && !keeps_pages());
     let shortage = accounts.shortage(engine, need, kept);
     if !matches!(shortage, Some(Shortage::OfSpace(_))) {
         return Ok((need, shortage));
     }
-    need.given_back_bytes = engine.state().given_back_bytes(aru, nodes)?;
-    need.reclaims = worst.pages_bytes() > 0
-        && need.given_back_bytes >= worst.pages_bytes()
+    let given_back_bytes = engine.state().given_back_bytes(aru, nodes)?;
+    let reclaims = worst.pages_bytes() > 0
+        && given_back_bytes >= worst.pages_bytes()
         && aru.ops().iter().all(changes_in_place);
+    let need = need.giving_back(given_back_bytes).reclaiming_if(reclaims);
     Ok((need, accounts.shortage(engine, need, kept)))
 }
 

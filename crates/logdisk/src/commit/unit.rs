@@ -20,7 +20,7 @@ const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it 
 /// [`Error::RecordTooLong`], [`Error::OutOfRange`], or the error for a list number that is reserved
 /// for the disk itself.
 #[inline]
-pub(crate) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
+pub(super) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
     let list = last_list_of(op);
     if list >= Lid::CLIENT_END {
         let is_new = matches!(op, Op::CreateList { .. });
@@ -68,7 +68,7 @@ pub(crate) fn names(op: &Op<'_>, list: Lid) -> bool {
 }
 
 /// The number of chunks in which these pages lie.
-pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
+pub(super) const fn chunks_in(first_page: u64, count: u64) -> u64 {
     match count {
         0 => 0,
         count => (first_page + (count - 1)) / CHUNK_PAGES - first_page / CHUNK_PAGES + 1,
@@ -78,7 +78,7 @@ pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
 /// What a unit stores, in its order: the pages that it writes and the records that it puts.
 /// Computing checksums and copies takes most of the time of a commit and needs no lock, so it is
 /// done before.
-pub(crate) struct Contents<'a> {
+pub(super) struct Contents<'a> {
     pub(super) pages: SmallVec<[Content<'a>; 1]>,
     pub(super) records: SmallVec<[Arc<[u8]>; 3]>,
     /// Pages that are kept in memory, by their place among the pages.
@@ -122,7 +122,7 @@ fn kept_of(aru: &Aru<'_>, pages: &[Content<'_>]) -> SmallVec<[(usize, Arc<[u8]>)
 
 /// The most that a unit can take.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WorstCase {
+pub(super) struct WorstCase {
     pub(super) pages: usize,
     pub(super) record_bytes: usize,
     map_bytes: u64,
@@ -160,15 +160,15 @@ impl WorstCase {
     }
 
     /// Makes the unit begin an epoch.
-    pub(crate) const fn begin_epoch(&mut self) {
+    pub(super) const fn begin_epoch(&mut self) {
         self.begins_epoch = true;
     }
 
-    pub(crate) const fn begins_epoch(self) -> bool {
+    pub(super) const fn begins_epoch(self) -> bool {
         self.begins_epoch
     }
 
-    pub(crate) const fn has_pages(self) -> bool {
+    pub(super) const fn has_pages(self) -> bool {
         self.pages > 0
     }
 
@@ -178,7 +178,7 @@ impl WorstCase {
     }
 
     /// The most that its pages can take, with pages of zeros.
-    pub(crate) const fn pages_bytes(self) -> u64 {
+    pub(super) const fn pages_bytes(self) -> u64 {
         (self.pages as u64).saturating_add(self.zero_pages).saturating_mul(PAGE_SIZE as u64)
     }
 

@@ -72,9 +72,8 @@ impl LogDisk {
         options: OpenOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let mut parts = recovery::open(device, options, clock)?;
-        let FirstSteps { marks_unclean, takes_checkpoint, keeps_heads } =
-            std::mem::take(&mut parts.first_steps);
+        let (parts, FirstSteps { marks_unclean, takes_checkpoint, keeps_heads }) =
+            recovery::open(device, options, clock)?;
         let mut disk = Self::assemble(parts);
         disk.was_unclean = takes_checkpoint;
         if disk.volume.is_writable() {
@@ -116,8 +115,7 @@ impl LogDisk {
 
     /// Puts the rooms together, from the bottom up.
     fn assemble(parts: Recovered) -> Self {
-        let Recovered { device, options, superblock, store, engine, checkpoints, notes, .. } =
-            parts;
+        let Recovered { device, options, superblock, store, engine, checkpoints, notes } = parts;
         let volume = shared(Volume::new(device, superblock, store, engine));
         let reader = shared(Reader::new(volume()));
         let flusher = shared(Flusher::new(volume()));

@@ -43,7 +43,7 @@ impl Weighter<Addr, Block> for ByLength {
 }
 
 /// The blocks that are kept, within a limit of memory.
-pub(crate) struct RecentBlocks(Cache<Addr, Block, ByLength, FxBuildHasher>);
+pub(super) struct RecentBlocks(Cache<Addr, Block, ByLength, FxBuildHasher>);
 
 impl RecentBlocks {
     /// Keeps up to `capacity_bytes` of blocks.

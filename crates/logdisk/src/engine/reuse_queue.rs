@@ -7,7 +7,7 @@ use dendro_format::SegmentNo;
 use crate::log::segments::Generation;
 
 /// What became of a segment that may be filled again.
-pub(crate) enum Reused {
+pub(super) enum Reused {
     /// No more segments are wanted.
     Enough,
     /// A thread reads it.
@@ -44,13 +44,13 @@ impl ReuseQueue {
     }
 
     /// Notes the segments that the records up to partial segment `seq` have emptied.
-    pub(crate) fn note_closed(&mut self, seq: u64, reclaimable: Vec<Generation>) {
+    pub(super) fn note_closed(&mut self, seq: u64, reclaimable: Vec<Generation>) {
         self.waiting.extend(reclaimable.into_iter().map(|generation| (seq, generation)));
     }
 
     /// Takes the oldest segments that records up to partial segment `durable_seq` have emptied, at
     /// most `max` of them.
-    pub(crate) fn take_emptied(&mut self, durable_seq: u64, max: usize) -> Vec<Generation> {
+    pub(super) fn take_emptied(&mut self, durable_seq: u64, max: usize) -> Vec<Generation> {
         let count = self.waiting.partition_point(|(seq, _)| *seq <= durable_seq).min(max);
         self.waiting.drain(..count).map(|(_, generation)| generation).collect()
     }
@@ -67,7 +67,7 @@ impl ReuseQueue {
 
     /// Calls `reuse` with each segment that may be filled again, the oldest first, until enough are
     /// clean. Segments that are in use wait further.
-    pub(crate) fn drain_safe(&mut self, mut reuse: impl FnMut(Generation) -> Reused) {
+    pub(super) fn drain_safe(&mut self, mut reuse: impl FnMut(Generation) -> Reused) {
         for _ in 0..self.safe.len() {
             let Some(generation) = self.safe.pop_front() else { break };
             match reuse(generation) {
@@ -88,8 +88,9 @@ impl ReuseQueue {
         self.safe.extend(self.recorded.drain(..count).map(|(_, generation)| generation));
     }
 
-    pub(crate) fn withdraw(&mut self, segments: &[SegmentNo]) {
-        let stays = |generation: &Generation| segments.binary_search(&generation.segment).is_err();
+    pub(super) fn withdraw(&mut self, segments: &[SegmentNo]) {
+        let stays =
+            |generation: &Generation| segments.binary_search(&generation.segment()).is_err();
         self.waiting.retain(|(_, generation)| stays(generation));
         self.recorded.retain(|(_, generation)| stays(generation));
         self.safe.retain(stays);

@@ -25,13 +25,13 @@ impl Engine {
             if segments.clean_count() >= clean_count {
                 return Reused::Enough;
             }
-            if segments.is_pinned(generation.segment) {
+            if segments.is_pinned(generation.segment()) {
                 return Reused::InUse;
             }
             if !segments.is_still_pending(generation) {
                 return Reused::Gone;
             }
-            segments.set_clean(generation.segment);
+            segments.set_clean(generation.segment());
             Reused::Clean
         });
         self.state.segments().clean_count() > before
@@ -50,7 +50,7 @@ impl Engine {
         let record_bytes = VERSION_LEN_BYTES + generations.len() * REUSE_LEN_BYTES;
         let unit = self.begin_unit(self.head_context(0), 0, 0, record_bytes)?;
         for generation in &generations {
-            self.partial().push(&Record::Reuse { segment: generation.segment });
+            self.partial().push(&Record::Reuse { segment: generation.segment() });
         }
         self.end_unit(unit);
         self.reuse_queue.note_recorded(self.log.seq, generations);

@@ -106,7 +106,7 @@ impl Streams {
         Class::user(self.classes.users.saturating_sub(1))
     }
 
-    pub(crate) const fn note_block(&mut self, block: &PageRef) {
+    pub(super) const fn note_block(&mut self, block: &PageRef) {
         self.since_flush += block.footprint_bytes() as u64;
     }
 
@@ -154,7 +154,7 @@ impl Streams {
     }
 
     /// Makes permanent what was placed since the last call.
-    pub(crate) fn settle_placed(&mut self) {
+    pub(super) fn settle_placed(&mut self) {
         self.all.iter_mut().for_each(|stream| stream.mark = None);
     }
 

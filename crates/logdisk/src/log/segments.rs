@@ -47,8 +47,14 @@ use super::mirrors::Mirrors;
 /// One use of a segment, from when it is opened until it becomes clean again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
-    pub(crate) segment: SegmentNo,
+    segment: SegmentNo,
     opened: u16,
+}
+
+impl Generation {
+    pub(crate) const fn segment(&self) -> SegmentNo {
+        self.segment
+    }
 }
 
 /// Counts of segments by state.
@@ -92,17 +98,15 @@ impl Standing {
             SegmentState::Mirror => Self::Mirror,
         }
     }
-}
 
-impl SegmentCounts {
-    const fn of(&mut self, standing: Standing) -> &mut u32 {
-        match standing {
-            Standing::Clean => &mut self.clean,
-            Standing::Open => &mut self.open,
-            Standing::Dirty => &mut self.dirty,
-            Standing::Pending => &mut self.pending,
-            Standing::Retired => &mut self.retired,
-            Standing::Mirror => &mut self.mirror,
+    const fn count_in(self, counts: &mut SegmentCounts) -> &mut u32 {
+        match self {
+            Self::Clean => &mut counts.clean,
+            Self::Open => &mut counts.open,
+            Self::Dirty => &mut counts.dirty,
+            Self::Pending => &mut counts.pending,
+            Self::Retired => &mut counts.retired,
+            Self::Mirror => &mut counts.mirror,
         }
     }
 }
@@ -296,8 +300,8 @@ impl Segments {
     }
 
     fn note_standing(&mut self, segment: SegmentNo, before: Standing, after: Standing) {
-        *self.counts.of(before) -= 1;
-        *self.counts.of(after) += 1;
+        *before.count_in(&mut self.counts) -= 1;
+        *after.count_in(&mut self.counts) += 1;
         match before {
             Standing::Clean => {
                 self.backed.remove(segment.0);

@@ -19,13 +19,9 @@ use crate::fault::no_space;
 
 /// The superblocks of a volume.
 pub(crate) struct Superblocks {
-    /// The valid superblocks, the newest first; there is at least one.
-    pub(crate) valid: Vec<Superblock>,
-    /// What lies in the slots behind the newest superblock, up to the first slot in which nothing
-    /// was written since the logs last began again.
-    pub(crate) behind: Vec<Behind>,
-    /// Whether the newest one is a backup, because the logs have none that is as new.
-    pub(crate) is_backup: bool,
+    valid: Vec<Superblock>,
+    behind: Vec<Behind>,
+    is_backup: bool,
 }
 
 /// What lies in the slot of a superblock that would be newer than the newest valid one.
@@ -41,6 +37,27 @@ pub(crate) enum Behind {
 }
 
 impl Superblocks {
+    /// The valid superblocks, the newest first; there is at least one.
+    pub(crate) fn valid(&self) -> &[Superblock] {
+        &self.valid
+    }
+
+    /// The newest valid superblock.
+    pub(crate) fn into_newest(mut self) -> Superblock {
+        self.valid.swap_remove(0)
+    }
+
+    /// What lies in the slots behind the newest superblock, up to the first slot in which nothing
+    /// was written since the logs last began again.
+    pub(crate) fn behind(&self) -> &[Behind] {
+        &self.behind
+    }
+
+    /// Whether the newest one is a backup, because the logs have none that is as new.
+    pub(crate) const fn is_backup(&self) -> bool {
+        self.is_backup
+    }
+
     /// Finds the superblocks of the volume on `device`.
     ///
     /// The first slot of either log states the layout of the volume, and so where all slots are.

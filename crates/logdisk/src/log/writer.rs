@@ -27,16 +27,55 @@ const MAX_WRITE_BYTES: usize = 4 << 20;
 /// A partial segment that does not change any more.
 #[derive(Debug)]
 pub(crate) struct Closed {
-    pub(crate) buf: AlignedBuf,
-    pub(crate) len_bytes: usize,
-    pub(crate) base: Addr,
-    pub(crate) segment: SegmentNo,
-    /// Its number in the main log. For a partial segment of a payload stream, the number of the one
-    /// in the main log that names its blocks.
-    pub(crate) seq: u64,
+    buf: AlignedBuf,
+    len_bytes: usize,
+    base: Addr,
+    segment: SegmentNo,
+    /// See [`Self::new`].
+    seq: u64,
 }
 
 impl Closed {
+    /// The partial segment that lies at `base`, in `segment`: the first `len_bytes` of `buf`. `seq`
+    /// is its number in the main log. For a partial segment of a payload stream, it is the number
+    /// of the one in the main log that names its blocks.
+    pub(crate) const fn new(
+        buf: AlignedBuf,
+        len_bytes: usize,
+        base: Addr,
+        segment: SegmentNo,
+        seq: u64,
+    ) -> Self {
+        Self { buf, len_bytes, base, segment, seq }
+    }
+
+    pub(crate) const fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    pub(crate) const fn segment(&self) -> SegmentNo {
+        self.segment
+    }
+
+    /// The number of the partial segment of the main log that it counts as written with.
+    pub(crate) const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Whether both are at the same place.
+    pub(crate) fn is_at_place_of(&self, other: &Self) -> bool {
+        self.base == other.base
+    }
+
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// The buffer, to be used again.
+    pub(crate) fn into_buf(self) -> AlignedBuf {
+        self.buf
+    }
+
     /// The stored bytes of a block, if it lies in here.
     pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
         let offset = usize::try_from(addr.bytes().checked_sub(self.base.bytes())?).ok()?;

@@ -14,11 +14,11 @@ use dendro_format::{ChildPtr, Chunk, Key, PageRef, Value};
 /// A leaf is split when its entries take about this many bytes on the device.
 pub(crate) const LEAF_LEN_BYTES: usize = 8192;
 /// A leaf that takes less is merged with a neighbour when both fit in one.
-pub(crate) const LEAF_MIN_LEN_BYTES: usize = LEAF_LEN_BYTES / 4;
+pub(super) const LEAF_MIN_LEN_BYTES: usize = LEAF_LEN_BYTES / 4;
 /// A node above the leaves is split when it has more children.
-pub(crate) const FANOUT: usize = 256;
+pub(super) const FANOUT: usize = 256;
 /// A node above the leaves is merged with a neighbour when it has fewer children.
-pub(crate) const FANOUT_MIN: usize = FANOUT / 4;
+pub(super) const FANOUT_MIN: usize = FANOUT / 4;
 
 // A node that was read may be as full as the format allows, and takes one more child before a
 // split.
@@ -44,7 +44,7 @@ const _: () = assert!(2 * LEAF_LEN_BYTES + 4 * 1024 < MAX_NODE_LEN_BYTES);
 /// A node that is in memory, with what a checkpoint needs to know about it.
 #[derive(Debug)]
 pub(crate) struct Resident {
-    pub(crate) node: Node,
+    pub(super) node: Node,
     /// The place where the checkpoint under way has written it.
     written: OnceLock<ChildPtr>,
     /// Set when the live tree has continued with a copy while a checkpoint retains this node.
@@ -61,6 +61,10 @@ impl Resident {
         SharedNode::new(Self { node, written: OnceLock::new(), superseded: AtomicBool::new(false) })
     }
 
+    pub(crate) const fn node(&self) -> &Node {
+        &self.node
+    }
+
     pub(crate) fn written(&self) -> Option<ChildPtr> {
         self.written.get().copied()
     }
@@ -73,7 +77,7 @@ impl Resident {
         self.superseded.load(Ordering::Acquire)
     }
 
-    pub(crate) fn supersede(&self) {
+    pub(super) fn supersede(&self) {
         self.superseded.store(true, Ordering::Release);
     }
 }
@@ -96,8 +100,8 @@ pub(crate) struct Leaf {
 /// Children by the first key that may lie under them, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Inner {
-    pub(crate) level: u8,
-    pub(crate) entries: Vec<(Key, Child)>,
+    pub(super) level: u8,
+    pub(super) entries: Vec<(Key, Child)>,
 }
 
 /// A reference to a node in its parent.
@@ -149,7 +153,7 @@ impl Leaf {
     }
 
     /// Changes the value at `at`; returns what it took before and what it takes now.
-    pub(crate) fn change<T>(
+    pub(super) fn change<T>(
         &mut self,
         at: usize,
         change: impl FnOnce(&mut Value) -> T,
@@ -171,7 +175,7 @@ impl Leaf {
     }
 
     /// Takes out the entries at `range`; returns them and what they took.
-    pub(crate) fn take(&mut self, range: Range<usize>) -> (Vec<(Key, Value)>, Weight) {
+    pub(super) fn take(&mut self, range: Range<usize>) -> (Vec<(Key, Value)>, Weight) {
         let taken: Vec<_> = self.entries.drain(range).collect();
         let weight = taken.iter().map(|(_, value)| Weight::of_entry(value)).sum();
         self.weight -= weight;
@@ -188,13 +192,13 @@ impl Leaf {
     }
 
     /// Whether the leaf must be split.
-    pub(crate) const fn is_too_long(&self) -> bool {
+    pub(super) const fn is_too_long(&self) -> bool {
         self.len_bytes() > LEAF_LEN_BYTES && self.entries.len() >= 2
     }
 
     /// Takes off the upper part. An insertion at the end is taken for the first of many: the new
     /// leaf starts with that entry alone, so leaves that are filled in ascending order stay full.
-    pub(crate) fn split(&mut self, inserted_at: usize) -> Self {
+    pub(super) fn split(&mut self, inserted_at: usize) -> Self {
         let at = if inserted_at + 1 == self.entries.len() {
             inserted_at
         } else {
@@ -230,7 +234,7 @@ impl Inner {
         }
     }
 
-    pub(crate) fn split(&mut self) -> Self {
+    pub(super) fn split(&mut self) -> Self {
         let at = self.entries.len() / 2;
         Self { level: self.level, entries: self.entries.split_off(at) }
     }
@@ -263,8 +267,13 @@ impl Node {
         self.weight().memory_bytes
     }
 
+    /// The approximate length of the node on the device.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.weight().len_bytes
+    }
+
     /// The approximate size of the node.
-    pub(crate) fn weight(&self) -> Weight {
+    pub(super) fn weight(&self) -> Weight {
         let mut weight = Weight::OF_NODE;
         weight += match self {
             Self::Leaf(leaf) => leaf.weight,
@@ -319,7 +328,7 @@ impl Child {
 }
 
 /// The approximate length of an entry on the device.
-pub(crate) fn entry_len_bytes(value: &Value) -> usize {
+fn entry_len_bytes(value: &Value) -> usize {
     KEY_LEN_BYTES
         + match value {
             Value::List(_) => 2,
@@ -331,16 +340,16 @@ pub(crate) fn entry_len_bytes(value: &Value) -> usize {
 
 /// The approximate size of a node or of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weight {
+pub(super) struct Weight {
     /// The size in memory; it is smaller on the device.
-    pub(crate) memory_bytes: u64,
+    pub(super) memory_bytes: u64,
     /// The length on the device.
-    pub(crate) len_bytes: u64,
+    pub(super) len_bytes: u64,
 }
 
 impl Weight {
     /// The size of a node without its entries.
-    pub(crate) const OF_NODE: Self = Self {
+    pub(super) const OF_NODE: Self = Self {
         memory_bytes: (allocated_bytes(SHARED_BYTES + size_of::<Resident>())
             + ALLOCATION_BYTES
             + CACHED_BYTES) as u64,
@@ -348,10 +357,10 @@ impl Weight {
     };
 
     /// The size of a child's entry in its parent.
-    pub(crate) const OF_CHILD: Self =
+    pub(super) const OF_CHILD: Self =
         Self { memory_bytes: size_of::<(Key, Child)>() as u64, len_bytes: CHILD_LEN_BYTES };
 
-    pub(crate) fn of_entry(value: &Value) -> Self {
+    pub(super) fn of_entry(value: &Value) -> Self {
         let memory_bytes = ENTRY_PLACE_BYTES
             + match value {
                 Value::List(_) | Value::Tombstone => 0,

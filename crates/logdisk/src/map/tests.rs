@@ -68,7 +68,7 @@ fn random_changes_match_a_sorted_table_and_do_not_change_frozen_trees() {
         match rng.below(10) {
             0..5 => {
                 let value = value(&mut rng);
-                let replaced = map.put(key, value.clone(), &NoNodes).unwrap().replaced;
+                let replaced = map.put(key, value.clone(), &NoNodes).unwrap();
                 let old = model.insert(key, value);
                 assert_eq!(replaced == Replaced::Entry, old.is_some());
             }

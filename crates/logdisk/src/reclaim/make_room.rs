@@ -277,7 +277,7 @@ impl RoomMaker {
     /// # Errors
     /// [`Error::NoSpace`](dendro_disk::Error::NoSpace) when what was accepted before still waits
     /// for room.
-    pub(crate) fn make_room_on_host(&self, available_bytes: u64, need: Need) -> Result<bool> {
+    fn make_room_on_host(&self, available_bytes: u64, need: Need) -> Result<bool> {
         if self.accounts.waits_for_host() {
             self.volume.write_queued()?;
             self.checkpointer.write_waiting_nodes()?;

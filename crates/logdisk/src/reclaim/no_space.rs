@@ -59,7 +59,7 @@ impl Reclaimer {
                     || self.accounts.host().has_grown()
             }
             Shortage::OnHost(_) => {
-                let may_free = !need.reclaims && !self.accounts.waits_for_host();
+                let may_free = !need.reclaims() && !self.accounts.waits_for_host();
                 (may_free && self.free_step()?)
                     || self.room_maker.try_to_mend(shortage, need, tries)?
             }
@@ -68,7 +68,7 @@ impl Reclaimer {
                 // Cleaning gains nothing either where most of what fills the segments belongs only
                 // to deleted versions. A collection itself needs room as a unit that gives space
                 // back does.
-                if !is_worth_it && !need.reclaims && self.collect_for_room()? {
+                if !is_worth_it && !need.reclaims() && self.collect_for_room()? {
                     *tries = Tries::default();
                     is_worth_it = true;
                 }

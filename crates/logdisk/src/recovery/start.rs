@@ -65,8 +65,8 @@ impl Start {
     /// [`Error::Corrupted`] when there is no volume or no checkpoint that can be used;
     /// [`Error::Io`] when they cannot be read.
     pub(super) fn find(device: &VolumeDevice) -> Result<Self> {
-        let Superblocks { valid, behind, is_backup } = Superblocks::find(device)?;
-        let newest = valid[0].clone();
+        let found = Superblocks::find(device)?;
+        let newest = found.valid()[0].clone();
         redirect(device, &newest)?;
         match read_checkpoint(device, &newest) {
             Ok(checkpoint) => {
@@ -78,11 +78,13 @@ impl Start {
                     is_adopted: false,
                     notes: Vec::new(),
                 };
-                let start = start.looking_at(device, &behind);
-                Ok(if is_backup { start.of_backup(device, valid.len() == 1) } else { start })
+                let start = start.looking_at(device, found.behind());
+                let is_only = found.valid().len() == 1;
+                Ok(if found.is_backup() { start.of_backup(device, is_only) } else { start })
             }
-            Err(error) => Self::from_older(device, &valid, behind.len() as u64, error)
-                .map_err(|error| if is_backup { explain_backup(&newest, &error) } else { error }),
+            Err(error) => Self::from_older(device, &found, error).map_err(|error| {
+                if found.is_backup() { explain_backup(&newest, &error) } else { error }
+            }),
         }
     }
 
@@ -203,25 +205,20 @@ impl Start {
 
     /// Starts from the newest usable checkpoint before that of the newest superblock, which cannot
     /// be used.
-    fn from_older(
-        device: &dyn Device,
-        valid: &[Superblock],
-        behind_count: u64,
-        error: Error,
-    ) -> Result<Self> {
-        let newest = &valid[0];
-        let others = valid.iter().filter(|it| it.checkpoint_addr != newest.checkpoint_addr);
-        let found = others.into_iter().find_map(|older| {
+    fn from_older(device: &dyn Device, found: &Superblocks, error: Error) -> Result<Self> {
+        let newest = &found.valid()[0];
+        let others = found.valid().iter().filter(|it| it.checkpoint_addr != newest.checkpoint_addr);
+        let usable = others.into_iter().find_map(|older| {
             // The volume may have become shorter since.
             let now = Superblock { layout: newest.layout, ..older.clone() };
             let checkpoint = read_checkpoint(device, &now).ok()?;
             Some((older, checkpoint))
         });
-        let Some((older, checkpoint)) = found else { return Err(error) };
+        let Some((older, checkpoint)) = usable else { return Err(error) };
         let why = format!("{error}; the newest before it that can be used is {}", checkpoint.seq);
         let position = left_of_position(device, newest);
         let superblock = Superblock {
-            seq: newest.seq + behind_count,
+            seq: newest.seq + found.behind().len() as u64,
             clean: false,
             checkpoint_addr: older.checkpoint_addr,
             checkpoint_len_bytes: older.checkpoint_len_bytes,

@@ -38,8 +38,7 @@ const _: () = assert!(SUPERBLOCK_LEN_BYTES <= PAGE_SIZE);
 pub fn invalidate(device: &dyn Device) -> Result<()> {
     let all = offsets(device)?;
     // If there are several volumes, this is the one that would be mounted.
-    let found = Superblocks::find(device).ok();
-    let newest = found.and_then(|found| found.valid.into_iter().next());
+    let newest = Superblocks::find(device).ok().map(Superblocks::into_newest);
     let own: BTreeSet<u64> = newest.iter().flat_map(|of| slots(of.layout)).collect();
     let last = newest.map(|of| of.layout.superblock_offset(of.seq));
     // Each call flushes what it has written, in the order of (wipe 1), (wipe 2) and (wipe 3).

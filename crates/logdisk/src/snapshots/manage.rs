@@ -71,12 +71,10 @@ impl VersionManager {
         let branches = versions.table().ancestors().len() as u64;
         // When a volume gets its first version, as much as the map takes must stay free.
         let is_first = !reclaims && !versions.are_several();
-        Need {
-            log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
-            kept_bytes: if is_first { self.accounts.map_bytes(&engine) } else { 0 },
-            given_back_bytes: 0,
-            reclaims,
-        }
+        let kept_bytes = if is_first { self.accounts.map_bytes(&engine) } else { 0 };
+        Need::space(4 * PAGE_SIZE as u64 + branches * 64)
+            .keeping(kept_bytes)
+            .reclaiming_if(reclaims)
     }
 }
 

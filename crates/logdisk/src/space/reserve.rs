@@ -31,9 +31,9 @@ pub(super) const MAP_SHARE_CLEAN: u64 = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptSegments {
     /// What checkpoints take.
-    pub(crate) for_checkpoint: u32,
+    pub(super) for_checkpoint: u32,
     /// What only cleaning and units that give space back may use besides.
-    pub(crate) for_reclaiming: u32,
+    pub(super) for_reclaiming: u32,
 }
 
 impl KeptSegments {
@@ -202,7 +202,7 @@ impl Accounts {
     }
 
     /// The number of clean segments at which reuse without a checkpoint stops.
-    pub(crate) fn clean_after_reuse(&self, engine: &Engine) -> u32 {
+    pub(super) fn clean_after_reuse(&self, engine: &Engine) -> u32 {
         self.scarce_segments(engine) + self.pool_segments(engine)
     }
 
@@ -247,7 +247,7 @@ impl Accounts {
     /// The segments kept for checkpoints and cleaning, with so many dirty bytes in the map: the
     /// nodes of a checkpoint and what moving blocks adds to them, the next segment of the main log
     /// and of the map stream, and one segment to move blocks to; with two copies the mirrors too.
-    pub(crate) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
+    fn reserve_for(&self, dirty_bytes: u64) -> u32 {
         let nodes_bytes = self.in_all_copies(dirty_bytes + dirty_bytes / 2);
         self.volume.layout().segments_for(nodes_bytes) as u32
             + 3
@@ -264,7 +264,7 @@ impl Accounts {
 
     /// About what checkpoints have still to write of the present map, with the usage records that
     /// the next one brings up to date.
-    pub(crate) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
+    pub(super) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
         let unrecorded = engine.state().segments().unrecorded().len() as u64;
         let all = u64::from(self.volume.layout().segment_count()) * MAX_USAGE_LEN_BYTES;
         let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);

@@ -16,13 +16,12 @@ const RECLAIM_BYTES: u64 = MIB;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// Bytes of log, at most.
-    pub(crate) log_bytes: u64,
+    log_bytes: u64,
     /// Bytes that must stay free besides.
-    pub(crate) kept_bytes: u64,
+    kept_bytes: u64,
     /// Bytes that the unit surely gives back.
-    pub(crate) given_back_bytes: u64,
-    /// Whether the unit gives space back. Then it needs room only, not logical free space.
-    pub(crate) reclaims: bool,
+    given_back_bytes: u64,
+    reclaims: bool,
 }
 
 impl Need {
@@ -31,14 +30,34 @@ impl Need {
         Self { log_bytes, kept_bytes: 0, given_back_bytes: 0, reclaims: false }
     }
 
+    /// The need of something that gives space back.
+    pub(crate) const fn reclaiming(log_bytes: u64) -> Self {
+        Self::space(log_bytes).reclaiming_if(true)
+    }
+
+    /// The same, with bytes that must stay free besides.
+    pub(crate) const fn keeping(self, kept_bytes: u64) -> Self {
+        Self { kept_bytes, ..self }
+    }
+
+    /// The same for a unit that surely gives so many bytes back.
+    pub(crate) const fn giving_back(self, given_back_bytes: u64) -> Self {
+        Self { given_back_bytes, ..self }
+    }
+
+    /// The same for something that gives space back if `reclaims`, and otherwise takes it.
+    pub(crate) const fn reclaiming_if(self, reclaims: bool) -> Self {
+        Self { reclaims, ..self }
+    }
+
+    /// Whether the unit gives space back. Then it needs room only, not logical free space.
+    pub(crate) const fn reclaims(&self) -> bool {
+        self.reclaims
+    }
+
     /// Bytes that must be free.
     pub(crate) const fn total_bytes(&self) -> u64 {
         self.log_bytes.saturating_add(self.kept_bytes)
-    }
-
-    /// The need of something that gives space back.
-    pub(crate) const fn reclaiming(log_bytes: u64) -> Self {
-        Self { reclaims: true, ..Self::space(log_bytes) }
     }
 }
 

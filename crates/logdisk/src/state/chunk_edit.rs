@@ -259,7 +259,7 @@ impl State {
     /// The page at `slot` if a write needs only [`Self::replace_own`]. The head must have an entry
     /// of the chunk in the current epoch, and either nothing older can be seen at the slot, or a
     /// version retains the older page. `None` means that the write needs a chunk edit.
-    pub(crate) fn sole_page(
+    pub(super) fn sole_page(
         &self,
         branch: u32,
         item: ItemKey,
@@ -347,7 +347,7 @@ impl State {
     }
 
     /// Makes a page a hole; frees its block unless other versions see it.
-    pub(crate) fn punch(&mut self, edit: &mut ChunkEdit, slot: u32) {
+    pub(super) fn punch(&mut self, edit: &mut ChunkEdit, slot: u32) {
         self.drop_page(edit, slot);
         Self::cover(edit, slot);
     }
@@ -356,7 +356,7 @@ impl State {
     ///
     /// # Errors
     /// When an older version also has the page: see [`Self::is_shared`].
-    pub(crate) fn take_page(&self, edit: &mut ChunkEdit, slot: u32) -> Outcome<Option<PageRef>> {
+    pub(super) fn take_page(&self, edit: &mut ChunkEdit, slot: u32) -> Outcome<Option<PageRef>> {
         if self.is_shared(edit, slot) {
             return Err(Fault::Shared(Lid(edit.item.list), edit.item.index));
         }
@@ -370,7 +370,7 @@ impl State {
     }
 
     /// Puts a page that was taken elsewhere into a hole.
-    pub(crate) const fn give_page(edit: &mut ChunkEdit, slot: u32, page: PageRef) {
+    pub(super) const fn give_page(edit: &mut ChunkEdit, slot: u32, page: PageRef) {
         edit.own[slot as usize] = Some(page);
         edit.holes &= !(1 << slot);
     }

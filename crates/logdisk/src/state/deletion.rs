@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Whether the map has so few entries of the list that they can be taken out at once.
-    pub(crate) fn is_small_list(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    fn is_small_list(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         Ok(!self.has_more_entries(list, MAX_REMOVED_AT_ONCE, nodes)?)
     }
 

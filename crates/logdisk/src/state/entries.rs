@@ -21,15 +21,15 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
         let epoch = self.versions.epoch();
-        let found = self.map.put(item.key(branch, epoch), value, nodes)?;
-        if found.replaced != Replaced::Nothing {
-            return Ok(found.replaced == Replaced::Entry);
-        }
+        let before = match self.map.put(item.key(branch, epoch), value, nodes)? {
+            Replaced::Nothing(before) => before,
+            replaced => return Ok(replaced == Replaced::Entry),
+        };
         if self.has_no_past(branch, item.list) {
             return Ok(false);
         }
         let pin = self.versions.newest_pin(branch);
-        match found.before {
+        match before {
             Some(before) if ItemKey::of(&before) != item => {}
             Some(before) if before.branch == branch && pin >= Some(before.epoch) => {}
             _ => self.drop_unseen(branch, epoch, item, nodes)?,
@@ -139,7 +139,7 @@ impl State {
 
     /// Takes out a list that no other version sees, with everything in it, if it lies in one leaf.
     /// Returns whether it does.
-    pub(crate) fn take_small_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(super) fn take_small_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
         let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? else { return Ok(false) };
         for (_, value) in &taken {
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// Removes the entry of a list, or hides it.
-    pub(crate) fn delete_list_entry(
+    pub(super) fn delete_list_entry(
         &mut self,
         branch: u32,
         list: u64,

@@ -5,9 +5,9 @@ use dendro_format::{Key, Space};
 /// The key of an item: what the map keeps versions of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemKey {
-    pub(crate) list: u64,
-    pub(crate) space: Space,
-    pub(crate) index: u64,
+    pub(super) list: u64,
+    pub(super) space: Space,
+    pub(super) index: u64,
 }
 
 impl ItemKey {

@@ -85,7 +85,7 @@ impl State {
     }
 
     /// Stores a chunk under exactly this key, or removes the entry if the chunk is empty.
-    pub(crate) fn put_chunk(&mut self, key: &Key, chunk: Chunk, nodes: &dyn Nodes) -> Outcome<()> {
+    pub(super) fn put_chunk(&mut self, key: &Key, chunk: Chunk, nodes: &dyn Nodes) -> Outcome<()> {
         if chunk.is_empty() {
             self.map.remove(key, nodes)?;
         } else {

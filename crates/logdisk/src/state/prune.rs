@@ -38,7 +38,7 @@ struct Pruning {
 
 impl State {
     /// Removes the entries of `list` that no version sees.
-    pub(crate) fn prune_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+    pub(super) fn prune_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         let from = Key::first(list, Space::List, 0);
         let to = space_end(list, Space::Chunks);
         self.prune(&from, &to, true, nodes)

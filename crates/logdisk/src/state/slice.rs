@@ -11,7 +11,7 @@ pub(crate) const SLICE_LEN: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct Slice {
     /// All items with lower indexes were visited.
-    pub(crate) next: u64,
+    next: u64,
     left: usize,
     is_cut: bool,
 }
@@ -33,15 +33,20 @@ impl Slice {
     }
 
     /// Notes that the walk reached the item with this index. It breaks if the slice is used up.
-    pub(crate) const fn come_to(&mut self, index: u64) -> ControlFlow<()> {
+    pub(super) const fn come_to(&mut self, index: u64) -> ControlFlow<()> {
         self.next = index;
         self.is_cut = self.left == 0;
         if self.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// As [`Self::come_to`], for a walk that is short.
-    pub(crate) const fn pass_to(&mut self, index: u64) {
+    pub(super) const fn pass_to(&mut self, index: u64) {
         self.next = index;
+    }
+
+    /// The index of the item where the walk continues.
+    pub(crate) const fn next(&self) -> u64 {
+        self.next
     }
 
     /// Whether the walk has ended: its caller broke it, or nothing more follows.

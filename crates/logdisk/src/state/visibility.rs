@@ -30,7 +30,7 @@ type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + '
 impl State {
     /// Calls `visit` with the entries of `item` that `ancestry` sees, the newest first, until it
     /// breaks. Entries newer than the current epoch are not visited.
-    pub(crate) fn look_back(
+    pub(super) fn look_back(
         &self,
         ancestry: Ancestry<'_>,
         item: ItemKey,

@@ -113,7 +113,7 @@ impl State {
         nodes: &dyn Nodes,
         visit: &mut VisitRecord<'_>,
     ) -> Outcome<()> {
-        let start = Key::first(list, Space::Records, slice.next);
+        let start = Key::first(list, Space::Records, slice.next());
         let end = space_end(list, Space::Records);
         let first_epoch = self.removals.first_epoch(list);
         let mut newest: Option<(u64, Arc<[u8]>)> = None;

@@ -157,8 +157,8 @@ impl ExternalAccess {
     fn write_out(&self, segment: SegmentNo) -> Result<()> {
         let last = {
             let engine = self.volume.read();
-            let here = engine.unwritten().filter(|closed| closed.segment == segment);
-            here.map(|closed| closed.seq).max()
+            let here = engine.unwritten().filter(|closed| closed.segment() == segment);
+            here.map(|closed| closed.seq()).max()
         };
         Ok(last.map_or(Ok(()), |seq| self.volume.write_log_through(seq))?)
     }

@@ -221,7 +221,7 @@ impl Engine {
         }
         let segment = self.state().segments().layout().segment_of(block.addr);
         if self.state().segments().state(segment) != SegmentState::Dirty
-            || self.unwritten().any(|closed| closed.segment == segment)
+            || self.unwritten().any(|closed| closed.segment() == segment)
         {
             return Ok(Lookup::Settled(Rewritten::Open));
         }

@@ -47,8 +47,20 @@ pub(crate) enum Surplus {
 
 /// Segments that are being discarded. They stay clean, but are not filled meanwhile.
 pub(crate) struct Discarding {
-    pub(crate) segments: Vec<SegmentNo>,
+    pub(super) segments: Vec<SegmentNo>,
     pub(super) _pins: Vec<Pin>,
+}
+
+impl Discarding {
+    /// The segments, in ascending order.
+    pub(crate) fn segments(&self) -> &[SegmentNo] {
+        &self.segments
+    }
+
+    /// Lets the segments be filled again, and returns them.
+    pub(crate) fn end(self) -> Vec<SegmentNo> {
+        self.segments
+    }
 }
 
 impl Backed {
