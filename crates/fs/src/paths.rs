@@ -57,7 +57,7 @@ pub fn paths_of(
                     }
                 }
                 match entry.kind {
-                    FileKind::Directory => parents.change(entry.ino, |facts| facts.parent = ino.0),
+                    FileKind::Directory => parents.change(entry.ino, |facts| facts.set_parent(ino)),
                     _ => Ok(()),
                 }
             })?;
@@ -95,7 +95,7 @@ fn named(
     for directory in directories {
         let mut at = directory;
         while at != Ino::ROOT {
-            let parent = Ino(parents.get(at)?.parent);
+            let parent = parents.get(at)?.parent();
             // Without a parent it is in no directory. Or somebody was here.
             if parent == Ino(0) || !children.entry(parent).or_default().insert(at) {
                 break;

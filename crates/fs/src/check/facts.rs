@@ -39,7 +39,7 @@ const UNREADABLE: u16 = 1 << 11;
 pub(crate) struct Facts {
     pub(super) ino: u64,
     /// The parent of a directory; of other files 0.
-    pub(crate) parent: u64,
+    pub(super) parent: u64,
     /// The sum of [`claim`] over all entries for the file.
     pub(super) claims: u64,
     pub(super) nlink: u32,
@@ -88,6 +88,16 @@ impl Facts {
     /// The file that they are of.
     pub(super) const fn ino(&self) -> Ino {
         Ino(self.ino)
+    }
+
+    /// The parent of a directory; 0 if it is not known.
+    pub(crate) const fn parent(&self) -> Ino {
+        Ino(self.parent)
+    }
+
+    /// Notes which directory has an entry for this one.
+    pub(crate) const fn set_parent(&mut self, parent: Ino) {
+        self.parent = parent.0;
     }
 
     /// Those of a file that is not there, and of which nothing is said.

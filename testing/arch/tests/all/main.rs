@@ -2,6 +2,7 @@
 
 mod circles;
 mod documents;
+mod fields;
 mod layers;
 mod modules;
 mod tidy;

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
         .collect();
     let progress = Progress::new(quiet);
     let (mut stuck_segments, mut ended_for_room) = (0, false);
-    while args.segments.is_none_or(|count| cleaner.done.segments < count) {
+    while args.segments.is_none_or(|count| cleaner.done().segments < count) {
         let (victim, present) =
             cleaner.choose(|facts, _| left.contains(&facts.number)).map_err(fail)?;
         let clean_count = present.clean_count + cleaner.emptied_count();
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
             continue;
         }
         let Some(victim) = victim.filter(|_| !is_enough) else { break };
-        progress.show(how_far(args, &cleaner.done, &present));
+        progress.show(how_far(args, cleaner.done(), &present));
         left.remove(&victim.number);
         match cleaner.clean(&victim).map_err(fail)? {
             End::Emptied | End::Gone => {}
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
     cleaner.release().map_err(fail)?;
     drop(progress);
     let after = client.segments(Default::default()).map_err(fail)?.present;
-    let outcome = outcome(&cleaner.done, &all.present, &after, stuck_segments, ended_for_room);
+    let outcome = outcome(cleaner.done(), &all.present, &after, stuck_segments, ended_for_room);
     if args.json {
         return json::print(&outcome);
     }

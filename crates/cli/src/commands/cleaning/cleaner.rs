@@ -49,7 +49,7 @@ pub(crate) struct Cleaner {
     passed_over: BTreeSet<u32>,
     /// Segments that are empty and not yet clean.
     emptied: Vec<u32>,
-    pub(crate) done: Done,
+    done: Done,
 }
 
 impl Cleaner {
@@ -63,6 +63,11 @@ impl Cleaner {
             emptied: Vec::new(),
             done: Done::default(),
         }
+    }
+
+    /// What it has done so far.
+    pub(crate) const fn done(&self) -> &Done {
+        &self.done
     }
 
     /// The segment to clean next, of those that `may_be` accepts, and the current state of the

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 
 use super::graph::Arrows;
-use super::source::{Child, Import, Path, Source};
+use super::source::{Child, Import, Source};
+use super::structs::OpenField;
+use super::tokens::Path;
 
 /// Names lead from import to import; no chain is longer.
 const MAX_STEPS: usize = 32;
@@ -96,6 +98,32 @@ impl CrateTree {
         let uses = self.uses();
         let folders = (0..self.modules.len()).filter(|id| !self.modules[*id].children.is_empty());
         folders.map(|folder| (self.name(folder), self.arrows_within(folder, &uses))).collect()
+    }
+
+    /// The structs with fields that the whole crate sees, or others, although methods take them as
+    /// `&mut self`: each with these fields.
+    pub(crate) fn open_structs(&self) -> BTreeMap<String, Vec<&str>> {
+        let mut changed = BTreeSet::new();
+        for (id, module) in self.modules.iter().enumerate() {
+            for path in &module.source.changed {
+                if let Some(Meaning::Item(home)) = self.resolve(id, path, &mut BTreeSet::new(), 0) {
+                    changed.insert((home, path.last().expect("a path has parts").as_str()));
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        for (home, name) in changed {
+            let Module { path, source, .. } = &self.modules[home];
+            // The folder of the modules at the top is the crate.
+            let is_open = |field: &&OpenField| !field.is_for_folder || path.len() <= 1;
+            let fields = source.structs.get(name).into_iter().flatten().filter(is_open);
+            let fields: Vec<_> = fields.map(|field| field.name.as_str()).collect();
+            if !fields.is_empty() {
+                let path = path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>();
+                found.insert(path.join("::"), fields);
+            }
+        }
+        found
     }
 
     fn arrows_within(&self, folder: Id, uses: &[Use]) -> Arrows {

@@ -3,12 +3,12 @@
 //! No types are known here: only names are read. What a macro builds is seen where its parts stand
 //! in the text. Items that exist only in tests (`#[cfg(test)]`) are left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A path as it is written: `["crate", "error", "Error"]`. The last part is `*` for a glob.
-pub(crate) type Path = Vec<String>;
+use super::structs::{OpenField, changed_type, open_fields};
+use super::tokens::{Path, Tokens, collect_words, is_for_tests};
 
 /// One name that a `use` brings into a module.
 pub(crate) struct Import {
@@ -39,6 +39,10 @@ pub(crate) struct Source {
     pub(crate) macro_words: BTreeSet<String>,
     /// All words of its code but for those of imports.
     pub(crate) words: BTreeSet<String>,
+    /// The structs that it defines, with the fields that are not private.
+    pub(crate) structs: BTreeMap<String, Vec<OpenField>>,
+    /// Types that it gives methods that take `&mut self`.
+    pub(crate) changed: BTreeSet<Path>,
 }
 
 impl Source {
@@ -92,6 +96,9 @@ impl Source {
             ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
         if is_module && DEFINES.contains(&word) {
             if let Some(name) = tokens.peek_ident() {
+                if word == "struct" {
+                    self.structs.insert(name.clone(), tokens.ahead(open_fields));
+                }
                 self.items.insert(name);
             }
             return;
@@ -100,6 +107,10 @@ impl Source {
             tokens.next();
             self.items.extend(tokens.take_ident());
             return;
+        }
+        // `-> impl` is a type.
+        if is_module && word == "impl" && !tokens.follows('>') {
+            self.changed.extend(tokens.ahead(changed_type));
         }
         let mut path = vec![word.to_owned()];
         while tokens.take_path_separator() {
@@ -164,145 +175,5 @@ impl Source {
             own_name
         };
         self.imports.push(Import { name, target, is_export });
-    }
-}
-
-/// Whether what follows exists in tests only.
-fn is_for_tests(attribute: &TokenStream) -> bool {
-    let mut words = Vec::new();
-    collect_words(attribute.clone(), &mut words);
-    words.first().is_some_and(|word| word == "cfg")
-        && words.iter().any(|word| word == "test")
-        && !words.iter().any(|word| word == "any" || word == "not")
-}
-
-fn collect_words(tokens: TokenStream, words: &mut Vec<String>) {
-    for token in tokens {
-        match token {
-            TokenTree::Ident(ident) => words.push(ident.to_string()),
-            TokenTree::Group(group) => collect_words(group.stream(), words),
-            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
-        }
-    }
-}
-
-/// A sequence of tokens, read from front to back.
-struct Tokens {
-    tokens: Vec<TokenTree>,
-    at: usize,
-}
-
-impl Tokens {
-    fn new(tokens: TokenStream) -> Self {
-        Self { tokens: tokens.into_iter().collect(), at: 0 }
-    }
-
-    fn peek(&self) -> Option<&TokenTree> {
-        self.tokens.get(self.at)
-    }
-
-    fn next(&mut self) -> Option<TokenTree> {
-        let token = self.peek().cloned();
-        self.at += usize::from(token.is_some());
-        token
-    }
-
-    fn peek_ident(&self) -> Option<String> {
-        match self.peek() {
-            Some(TokenTree::Ident(ident)) => Some(ident.to_string()),
-            _ => None,
-        }
-    }
-
-    fn take_ident(&mut self) -> Option<String> {
-        let ident = self.peek_ident();
-        self.at += usize::from(ident.is_some());
-        ident
-    }
-
-    fn take_word(&mut self, word: &str) -> bool {
-        let is_there = self.peek_ident().is_some_and(|ident| ident == word);
-        self.at += usize::from(is_there);
-        is_there
-    }
-
-    fn is_punct(&self, at: usize, character: char) -> bool {
-        matches!(self.tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == character)
-    }
-
-    fn take_punct(&mut self, character: char) -> bool {
-        let is_there = self.is_punct(self.at, character);
-        self.at += usize::from(is_there);
-        is_there
-    }
-
-    fn take_path_separator(&mut self) -> bool {
-        let is_there = self.is_punct(self.at, ':') && self.is_punct(self.at + 1, ':');
-        self.at += if is_there { 2 } else { 0 };
-        is_there
-    }
-
-    fn take_group(&mut self, delimiter: Delimiter) -> Option<TokenStream> {
-        match self.peek() {
-            Some(TokenTree::Group(group)) if group.delimiter() == delimiter => {
-                let stream = group.stream();
-                self.at += 1;
-                Some(stream)
-            }
-            _ => None,
-        }
-    }
-
-    fn skip_group(&mut self, delimiter: Delimiter) {
-        let _ = self.take_group(delimiter);
-    }
-
-    /// What stands in an attribute, of which `#` was read.
-    fn take_attribute(&mut self) -> Option<TokenStream> {
-        self.take_punct('!');
-        self.take_group(Delimiter::Bracket)
-    }
-
-    /// Skips an item, with the rest of its attributes, to the end of its body or its semicolon.
-    /// What is no item (a field, a statement) is not skipped.
-    fn skip_item(&mut self) {
-        const BEGIN: [&str; 14] = [
-            "use",
-            "mod",
-            "fn",
-            "struct",
-            "enum",
-            "union",
-            "impl",
-            "trait",
-            "type",
-            "const",
-            "static",
-            "unsafe",
-            "extern",
-            "macro_rules",
-        ];
-        while self.take_punct('#') {
-            self.take_attribute();
-        }
-        let begin = self.at;
-        if self.take_word("pub") {
-            self.skip_group(Delimiter::Parenthesis);
-        }
-        let Some(word) = self.peek_ident().filter(|word| BEGIN.contains(&word.as_str())) else {
-            self.at = begin;
-            return;
-        };
-        while let Some(token) = self.next() {
-            match token {
-                TokenTree::Punct(punct) if punct.as_char() == ';' => return,
-                TokenTree::Group(group)
-                    if group.delimiter() == Delimiter::Brace && word != "use" =>
-                {
-                    return;
-                }
-                _ => {}
-            }
-        }
     }
 }
