@@ -34,7 +34,7 @@ impl<E: Engine> System for DiskSystem<E> {
     }
 
     fn inspect(&self, device: &Arc<SimDevice>, rng: &mut Rng) -> Outcome<FoundDisk> {
-        let read_only = if rng.chance(10) {
+        let mut read_only = if rng.chance(10) {
             let disk = self.engine.open_read_only(Arc::clone(device) as Arc<dyn Device>)?;
             disk.map(|disk| self.read(&disk)).transpose().map_err(|e| e.to_string())?
         } else {
@@ -45,6 +45,10 @@ impl<E: Engine> System for DiskSystem<E> {
             device.inject(Fault::fail(Call::Read).nth(1 + rng.below(20)));
             drop(self.engine.open(Arc::clone(device) as Arc<dyn Device>));
             device.clear_faults();
+            if self.engine.decides_when_open() {
+                // It may have decided for another state than the opening before it found.
+                read_only = None;
+            }
         }
         let disk = self.engine.open(Arc::clone(device) as Arc<dyn Device>)?;
         let found = self.examine(&disk, &**device)?;
