@@ -201,9 +201,20 @@ fn for_each_slot(
 fn find_behind(device: &dyn Device, newest: &Superblock) -> Vec<Behind> {
     let slot_count = 2 * newest.layout.superblock_slot_count();
     let mut behind = Vec::new();
+    // A write that failed may have left its slot empty, and the next one not (`append`).
+    let mut empty_count = 0;
     for seq in (newest.seq + 1..).take(slot_count as usize - 1) {
         let offset = newest.layout.superblock_offset(seq);
-        let Ok(slot) = read(device, offset, SUPERBLOCK_LEN_BYTES) else {
+        let slot = read(device, offset, SUPERBLOCK_LEN_BYTES);
+        if slot.as_ref().is_ok_and(|slot| slot.iter().all(|&byte| byte == 0)) {
+            empty_count += 1;
+            if empty_count == SLOT_TRIES {
+                break;
+            }
+            continue;
+        }
+        let Ok(slot) = slot else {
+            behind.extend((0..std::mem::take(&mut empty_count)).map(|_| Behind::Foreign));
             behind.push(Behind::Unreadable);
             continue;
         };
@@ -212,11 +223,11 @@ fn find_behind(device: &dyn Device, newest: &Superblock) -> Vec<Behind> {
         if Superblock::decode(&slot).is_ok_and(|older| is_from_before(older.seq)) {
             break;
         }
+        behind.extend((0..std::mem::take(&mut empty_count)).map(|_| Behind::Foreign));
         match SuperblockRemains::find(&slot, &newest.uuid) {
             Some(remains) => {
                 behind.push(Behind::Damaged { remains, may_be_older: is_from_before(remains.seq) });
             }
-            None if slot.iter().all(|&byte| byte == 0) => break,
             None => behind.push(Behind::Foreign),
         }
     }

@@ -393,3 +393,35 @@ fn a_place_in_the_log_that_cannot_be_read_is_not_its_end() {
     assert_eq!(units(&failing(read_only()).expect("what is before can be read")), 7);
     assert_eq!(units(&failing(truncating()).expect("it goes on from there")), 7);
 }
+
+#[test]
+fn a_torn_superblock_behind_one_that_left_its_slot_empty_is_no_loss_later() {
+    let reopened = |image: &[u8]| {
+        let device = Arc::new(SimDevice::from_bytes(image, 1));
+        let clock = Arc::new(ManualClock::default());
+        let disk = LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock);
+        (device, disk.expect("nothing is lost"))
+    };
+    let work = |disk: &LogDisk| {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(LIST, 1 << 40, b"changed");
+        disk.commit(aru).expect("there is room");
+        disk.checkpoint()
+    };
+    let (device, disk) = disk_with(1);
+    drop(disk);
+    let (device, disk) = reopened(&device.to_bytes());
+    // Of three slots that are tried, the device writes the second one, in part.
+    let next = (superblock_and_checkpoint(&device.to_bytes()).0 + PAGE_SIZE) as u64;
+    let slot = |number: u64| next + number * 4096..next + (number + 1) * 4096;
+    device.inject(Fault::fail(Call::Write).within(slot(0)).forever());
+    device.inject(Fault::fail_write_after(4096).within(slot(1)).forever());
+    device.inject(Fault::fail(Call::Write).within(slot(2)).forever());
+    assert!(work(&disk).is_err());
+    let (device, disk) = reopened(&flip(&device.to_bytes(), slot(1).start as usize + 160));
+    // The power goes when a checkpoint is durable and its superblock is not.
+    device.inject(Fault::fail(Call::Write).within(0..SEGMENT_BYTES).forever());
+    assert!(work(&disk).is_err());
+    let (_, disk) = reopened(&device.to_bytes());
+    assert_eq!(units(&disk), UNITS);
+}
