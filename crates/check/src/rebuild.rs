@@ -28,7 +28,9 @@
 //! main log, 160 for one of a payload stream, and 50 for each stretch of live blocks. If what the
 //! sweep has found takes more than a quarter of what a rebuild may take, or the stretches do, it
 //! ends with [`Error::Memory`]. A slice of the gaps ([`slices`]) and the partial segments that were
-//! read ([`kept`]) have the rest ([`memory`]).
+//! read, with segments of the map, have the rest ([`memory`]).
+
+use std::sync::Arc;
 
 use dendro_base::Timestamp;
 use dendro_device::Device;
@@ -55,7 +57,6 @@ mod find;
 mod found;
 mod gaps;
 mod history;
-mod kept;
 mod memory;
 mod missing;
 mod named;
@@ -156,6 +157,7 @@ impl Rebuild {
         };
         found.adopt_identity(&sweep);
         let mut volume = found.volume(device)?;
+        volume.adopt_kept(Arc::clone(&sweep.kept));
         let mut checkpoints = sweep.checkpoints.clone();
         checkpoints.extend(found.named_checkpoints(&volume));
         checkpoints.retain(|of| is_usable(&volume, &of.checkpoint));
@@ -267,7 +269,8 @@ impl Rebuild {
         now: Timestamp,
         is_mirrored: bool,
     ) -> Result<RebuildReport> {
-        let volume = found.volume(device)?;
+        let mut volume = found.volume(device)?;
+        volume.adopt_kept(Arc::clone(&self.sweep.kept));
         let layout = found.superblock.layout;
         let added = layout.log_segments().skip_while(|of| self.is_own(*of));
         let added = added.filter(|of| !plan.named_outside.contains(of));

@@ -12,7 +12,7 @@ use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::{Checkpoint, Head, PartialHeader, SegmentNo};
 
 use super::log::LogEnd;
-use super::partial::read_partial;
+use super::partials::read_partial;
 use super::volume::Volume;
 
 /// About the most that is written between two checkpoints, twice.

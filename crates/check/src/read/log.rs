@@ -5,7 +5,8 @@ use std::fmt;
 use dendro_format::{Checkpoint, Head, SegmentNo};
 use serde::Serialize;
 
-use super::partial::{Break, Link, Partial, read_partial};
+use super::partial::Partial;
+use super::partials::{Break, Link, read_partial};
 use super::volume::Volume;
 
 /// Where and why the main log ends.

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::beyond;
 use super::log::{Log, LogEnd};
-use super::partial::{Break, Partial};
+use super::partial::Partial;
+use super::partials::Break;
 use super::volume::Volume;
 
 /// What recovery would find behind a checkpoint.

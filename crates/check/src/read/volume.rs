@@ -1,11 +1,13 @@
 //! A volume: its superblocks, its checkpoint, and its bytes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use dendro_device::{AlignedBuf, Device, RedirectedDevice, Redirection};
 use dendro_format::superblock::KNOWN_INCOMPATIBLE;
 use dendro_format::{Addr, Checkpoint, Layout, SegmentNo, Superblock, checksum};
 
+use super::kept::Kept;
 use super::superblocks::{FoundSuperblock, Superblocks, find_superblocks};
 use crate::error::{Error, Result};
 
@@ -13,6 +15,8 @@ use crate::error::{Error, Result};
 pub struct Volume<'d> {
     device: RedirectedDevice<&'d dyn Device>,
     superblocks: Superblocks,
+    /// What was read before and stays in memory.
+    kept: Option<Arc<Kept>>,
     /// Segments that have mirrors, each with a mirror, by the current checkpoint and others.
     mirrors: BTreeSet<(SegmentNo, SegmentNo)>,
 }
@@ -51,7 +55,7 @@ impl<'d> Volume<'d> {
         let ranges = retired.iter().filter_map(|one| one.moved_range(*layout)).map(redirection);
         let device = RedirectedDevice::new(device);
         device.redirect(ranges.collect())?;
-        let mut volume = Self { device, superblocks, mirrors: BTreeSet::new() };
+        let mut volume = Self { device, superblocks, kept: None, mirrors: BTreeSet::new() };
         if let Ok(checkpoint) = volume.checkpoint() {
             volume.adopt_mirrors(checkpoint.mirrors);
         }
@@ -65,6 +69,15 @@ impl<'d> Volume<'d> {
         mirrors: impl IntoIterator<Item = (SegmentNo, SegmentNo)>,
     ) {
         self.mirrors.extend(mirrors);
+    }
+
+    /// Reads what is kept from memory. It must have been read from this volume, or an equal one.
+    pub(crate) fn adopt_kept(&mut self, kept: Arc<Kept>) {
+        self.kept = Some(kept);
+    }
+
+    pub(super) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_deref()
     }
 
     /// Where what lies at `addr` lies once more.
@@ -144,7 +157,9 @@ impl<'d> Volume<'d> {
             return Err(Error::OutsideLog { what, addr, len_bytes });
         }
         let mut buf = AlignedBuf::zeroed(len_bytes as usize);
-        self.device.read_at(addr.bytes(), &mut buf[..len_bytes as usize])?;
+        let (segment, bytes) = (self.layout().segment_of(addr), &mut buf[..len_bytes as usize]);
+        let offset = addr.bytes() - self.layout().segment_offset(segment);
+        self.read_segment(segment, offset as u32, bytes)?;
         Ok(buf)
     }
 
@@ -155,6 +170,13 @@ impl<'d> Volume<'d> {
         offset_bytes: u32,
         buf: &mut [u8],
     ) -> dendro_device::Result<()> {
+        let offset = offset_bytes as usize;
+        if let Some(kept) = self.kept().and_then(|kept| kept.segment(segment))
+            && let Some(bytes) = kept.get(offset..offset + buf.len())
+        {
+            buf.copy_from_slice(bytes);
+            return Ok(());
+        }
         let start = self.layout().segment_offset(segment);
         self.device.read_at(start + u64::from(offset_bytes), buf)
     }

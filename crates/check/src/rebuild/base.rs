@@ -61,13 +61,15 @@ impl OldMap {
         }
     }
 
-    /// Reads the map of a checkpoint, of a volume that has the segments of `layout` now.
+    /// Reads the map of a checkpoint, of a volume that has the segments of `layout` now. `None` if
+    /// it has gaps and `is_to_be_whole`.
     pub(super) fn read(
         volume: &Volume<'_>,
         layout: Layout,
         of: &SweptCheckpoint,
+        is_to_be_whole: bool,
         memory: Memory,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         let is_scattered = !can_be_read(volume, of);
         let mut map = Self { gaps: Vec::new(), is_scattered, ..Self::lost(layout) };
         let mut nodes = volume.nodes(&of.checkpoint);
@@ -75,6 +77,7 @@ impl OldMap {
             let (from, to) = nodes.range();
             let node = match visited {
                 Ok(node) => node,
+                Err(_) if is_to_be_whole => return Ok(None),
                 Err(problem) => {
                     map.problems.push(problem);
                     map.gaps.push(Gap { from: from.unwrap_or(Key::MIN), to: to.unwrap_or(END) });
@@ -106,7 +109,7 @@ impl OldMap {
             map.settle(volume);
         }
         map.account.old_usage.insert_overrides(&of.checkpoint);
-        Ok(map)
+        Ok(Some(map))
     }
 
     /// Decides who keeps the blocks that several entries of the map name: the first whose checksum
@@ -212,18 +215,21 @@ impl Base {
             // all that is damaged, which whoever mounts the volume decides about.
             let may_be_damaged = in_force.is_some_and(|it| it.addr == of.addr);
             log.leads_to(&newest)
-                && (of.addr == newest.addr || is_replayed_up_to(volume, of, &newest))
                 && !log.continues_after_crash(sweep)
                 && (may_be_damaged || !log.is_damaged(sweep))
         };
         let tried = in_force.into_iter().chain(checkpoints.iter().take(MAX_TRIED));
         let mut of_newest = None;
         for of in tried.filter(|of| is_usable(of)) {
-            let map = OldMap::read(volume, layout, of, memory)?;
-            if map.is_whole() && layout == volume.layout() {
+            let is_newest = of.addr == newest.addr;
+            let Some(map) = OldMap::read(volume, layout, of, !is_newest, memory)? else { continue };
+            if map.is_whole()
+                && layout == volume.layout()
+                && (is_newest || is_replayed_up_to(volume, of, &newest))
+            {
                 return Ok(Self::Whole(Box::new(of.clone())));
             }
-            if of.addr == newest.addr {
+            if is_newest {
                 of_newest = Some(map);
             }
         }

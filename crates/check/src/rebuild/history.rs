@@ -1,16 +1,14 @@
 //! The main log before a checkpoint: which partial segments are a part of it, and what is missing.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use dendro_format::{Addr, SegmentNo};
+use dendro_format::Addr;
 
 use super::blocks::blocks_of;
 use super::gaps::Gaps;
-use super::kept::Kept;
 use super::missing::{Missing, MissingLog};
 use super::sweep::{CopyPlace, LogPlace, Sweep};
-use crate::read::{Break, Partial, Volume};
+use crate::read::Volume;
 
 /// The main log, in its order.
 #[derive(Debug)]
@@ -19,7 +17,6 @@ pub(super) struct History {
     /// From this number on, none is missing.
     pub(super) complete_from: u64,
     missing: MissingLog,
-    kept: Arc<Kept>,
 }
 
 impl History {
@@ -65,22 +62,12 @@ impl History {
         kept.reverse();
         places.extend(kept);
         let missing = MissingLog::new(sweep, &places, end.map(|(seq, _)| seq));
-        Self { places, complete_from, missing, kept: Arc::clone(&sweep.kept) }
+        Self { places, complete_from, missing }
     }
 
     /// The partial segments from number `seq` on.
     pub(super) fn from(&self, seq: u64) -> &[LogPlace] {
         &self.places[self.places.partition_point(|place| place.seq < seq)..]
-    }
-
-    /// Reads the partial segment at a place, or has it in memory.
-    pub(super) fn read(
-        &self,
-        volume: &Volume<'_>,
-        segment: SegmentNo,
-        offset_bytes: u32,
-    ) -> Result<Arc<Partial>, Break> {
-        self.kept.read(volume, segment, offset_bytes)
     }
 
     /// What is missing from number `seq` on.
@@ -102,7 +89,7 @@ impl History {
         let mut named = BTreeSet::new();
         if copies.iter().any(|copy| copy.commit_seq == commit_seq) {
             for place in before {
-                let Ok(partial) = self.read(volume, place.segment, place.offset_bytes) else {
+                let Ok(partial) = volume.partial_at(place.segment, place.offset_bytes) else {
                     continue;
                 };
                 for record in partial.records().flatten() {

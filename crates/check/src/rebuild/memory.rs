@@ -6,8 +6,6 @@ use crate::error::{Error, Result};
 
 /// The most bytes of leaves in a slice of the gaps. In memory they take about four times as much.
 const MAX_SLICE_BYTES: u64 = 64 * MIB;
-/// The most bytes of partial segments that stay in memory.
-const MAX_KEPT_BYTES: u64 = 64 * MIB;
 
 /// The memory that a rebuild may take, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +17,9 @@ impl Memory {
         (self.0 / 16).min(MAX_SLICE_BYTES)
     }
 
-    /// Bytes of partial segments that may stay in memory.
+    /// Bytes of what was read that may stay in memory.
     pub(super) fn kept_bytes(self) -> u64 {
-        (self.0 / 8).min(MAX_KEPT_BYTES)
+        self.0 / 8
     }
 
     /// Checks that a table of what was found fits. There are two, and each may take a quarter.

@@ -77,7 +77,7 @@ impl Replay<'_> {
                 segments.extend(self.apply_copies(volume, history, stretch));
             }
             segments.insert(place.segment);
-            let read = || history.read(volume, place.segment, place.offset_bytes);
+            let read = || volume.partial_at(place.segment, place.offset_bytes);
             let partial = match place.lists.may_meet(gaps).then(read) {
                 None => None,
                 Some(Ok(partial)) => Some(partial),
@@ -122,7 +122,7 @@ impl Replay<'_> {
         let mut segments = BTreeSet::new();
         let (copies, others) = history.copies_of(volume, stretch, self.slice.gaps());
         for copy in copies {
-            let Ok(partial) = history.read(volume, copy.segment, copy.offset_bytes) else {
+            let Ok(partial) = volume.partial_at(copy.segment, copy.offset_bytes) else {
                 continue;
             };
             let mut context = Context { branch: 0, epoch: partial.header.epoch, is_moved: false };

@@ -12,11 +12,10 @@ use dendro_format::{
     Addr, Checkpoint, Head, Key, NodePtr, PartialHeader, Record, SegmentNo, checksum, node,
 };
 
-use super::kept::Kept;
 use super::memory::Memory;
 use super::named::{NamedLists, NamedPages};
 use crate::error::Result;
-use crate::read::{Break, Partial, Volume, first_and_last, read_partial_with};
+use crate::read::{Break, Kept, Partial, Volume, first_and_last, read_partial_with};
 
 /// About the memory for a node of the map: here, as a leaf of the old map, and as a claim.
 const NODE_BYTES: u64 = 300;
@@ -88,7 +87,7 @@ pub(super) struct Sweep {
     pub(super) log: Vec<LogPlace>,
     /// Payload streams state again what their blocks are.
     pub(super) copies: Vec<CopyPlace>,
-    /// Partial segments of the main log.
+    /// The segments of the map, and the partial segments of the main log.
     pub(super) kept: Arc<Kept>,
     /// Which stream filled each segment, and the class of its data.
     pub(super) heads: HashMap<SegmentNo, (Head, u8)>,
@@ -111,14 +110,18 @@ impl Sweep {
         memory: Memory,
         progress: &mut dyn FnMut(SegmentNo),
     ) -> Result<Self> {
-        let mut sweep = Self { kept: Arc::new(Kept::new(memory)), ..Self::default() };
+        let mut sweep = Self { kept: Arc::new(Kept::new(memory.kept_bytes())), ..Self::default() };
         let layout = volume.layout();
         let mut bytes = AlignedBuf::zeroed(layout.segment_size_bytes() as usize);
         // The device may have lost its end.
         let end = volume.device().len_bytes();
         for segment in layout.log_segments().take_while(|of| layout.segment_offset(*of) < end) {
-            load(volume, segment, &mut bytes);
+            let is_complete = load(volume, segment, &mut bytes);
             sweep.look_through(volume, segment, false, &bytes);
+            let head = sweep.heads.get(&segment).map(|(head, _)| *head);
+            if is_complete && head == Some(Head::Map) {
+                sweep.kept.keep_segment(segment, &bytes);
+            }
             if let Some(of) = mirrored(volume, &bytes).filter(|of| *of != segment) {
                 sweep.mirrors.push((of, segment));
                 sweep.look_through(volume, of, true, &bytes);
@@ -163,7 +166,7 @@ impl Sweep {
                     }
                     offset += partial.header.len_bytes as usize;
                     if partial.header.head == Head::Main {
-                        self.kept.keep(&Arc::new(partial));
+                        self.kept.keep_partial(&Arc::new(partial));
                     }
                 }
                 Err(_) => offset += PAGE_SIZE,
@@ -258,14 +261,15 @@ fn mirrored(volume: &Volume<'_>, bytes: &[u8]) -> Option<SegmentNo> {
     volume.layout().is_log_segment(first.segment).then_some(first.segment)
 }
 
-/// Reads a segment; what cannot be read is zero.
-fn load(volume: &Volume<'_>, segment: SegmentNo, bytes: &mut [u8]) {
+/// Reads a segment; what cannot be read is zero. Returns whether all of it could be read.
+fn load(volume: &Volume<'_>, segment: SegmentNo, bytes: &mut [u8]) -> bool {
     if volume.read_segment(segment, 0, bytes).is_ok() {
-        return;
+        return true;
     }
     for (page, bytes) in bytes.chunks_mut(PAGE_SIZE).enumerate() {
         if volume.read_segment(segment, (page * PAGE_SIZE) as u32, bytes).is_err() {
             bytes.fill(0);
         }
     }
+    false
 }
