@@ -256,21 +256,22 @@ impl Examined<'_> {
         if is_mended && !self.repair(&device)? {
             return Ok(false);
         }
-        let is_clean = |after: &Checked| {
+        let has_rest = |after: &Checked| {
             let mut left = after.found.iter().filter(|of| of.is_in_head).map(|of| &of.finding);
-            after.is_disk_sound && left.all(|of| of.code.mending() == Mending::Never)
+            left.any(|of| of.code.mending() != Mending::Never)
         };
         let mut after = check(&self.work.engine, &device);
         // What a repair adds may make entries of a forged map visible. The next one mends them.
         let mut more = if self.is_forged { MAX_MORE_REPAIRS } else { 0 };
-        while !is_clean(&after) && more > 0 && after.is_disk_sound {
+        while has_rest(&after) && more > 0 {
             more -= 1;
             if !self.repair(&device)? {
                 return Ok(false);
             }
             after = check(&self.work.engine, &device);
         }
-        if !is_clean(&after) {
+        // Nothing says that a forged entry belongs to no version.
+        if has_rest(&after) || !after.is_disk_sound && !self.is_forged {
             return Err(format!("repaired, it is not clean: {}", after.what));
         }
         if let Some(touched) = &self.touched {
