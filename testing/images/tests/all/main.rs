@@ -1,5 +1,6 @@
 //! The integration tests of the crate, in one program: each program takes time to link.
 
+mod classics;
 mod common;
 mod engine_agrees;
 mod forged_accounts;

@@ -40,7 +40,7 @@ pub(crate) fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevi
 }
 
 /// All that a volume holds, in all versions.
-fn contents(bytes: &[u8]) -> ModelVersions {
+pub(crate) fn contents(bytes: &[u8]) -> ModelVersions {
     let (disk, _) = open(bytes).expect("the volume opens");
     ModelVersions::read_from(&disk).expect("it can be read")
 }
@@ -83,7 +83,7 @@ pub(crate) fn volumes() -> &'static [Whole] {
 
 /// What is on the device after a rebuild is sound, before and after the log was rolled forward, and
 /// everything in the background was done.
-fn assert_sound(bytes: &[u8], what: &str) {
+pub(crate) fn assert_sound(bytes: &[u8], what: &str) {
     let report = verify(&MemoryDevice::from_bytes(bytes), &Options { data: false });
     let is_wrong = |of: &Finding| {
         // The log may have been damaged too. It is not a part of the map.
@@ -99,7 +99,7 @@ fn assert_sound(bytes: &[u8], what: &str) {
 
 /// Where two volumes differ in what their versions hold. When a volume was made is not known any
 /// more without superblocks.
-fn difference(one: &ModelVersions, other: &ModelVersions) -> Option<String> {
+pub(crate) fn difference(one: &ModelVersions, other: &ModelVersions) -> Option<String> {
     let views = |of: &ModelVersions| of.table().views().collect::<Vec<_>>();
     if views(one) != views(other) {
         return Some(format!("{:?} left, {:?} right", views(one), views(other)));
@@ -576,12 +576,18 @@ fn random_op(list: Lid, rng: &mut Rng) -> Op<'static> {
 /// A volume that was in use for a while: lists came and went, checkpoints were taken, segments were
 /// cleaned, and its log was left as a crash leaves it.
 fn busy(seed: u64, has_versions: bool) -> Vec<u8> {
+    busy_rounds(seed, has_versions).pop().expect("it was in use")
+}
+
+/// The same after each of five rounds. After the second and the fourth it was shut down.
+pub(crate) fn busy_rounds(seed: u64, has_versions: bool) -> Vec<Vec<u8>> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
     format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
     let mut rng = Rng::new(seed);
     let mut lists: Vec<Lid> = Vec::new();
+    let mut rounds = Vec::new();
     for round in 0..5 {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let disk = LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock)
@@ -617,8 +623,9 @@ fn busy(seed: u64, has_versions: bool) -> Vec<u8> {
             0 => disk.flush(CommitSeq::LATEST).expect("it works"),
             _ => disk.shut_down().expect("it works"),
         }
+        rounds.push(device.to_bytes());
     }
-    device.to_bytes()
+    rounds
 }
 
 /// All that damages at once, but for segments of the main log.
@@ -673,7 +680,7 @@ fn a_rebuild_that_is_interrupted_is_done_again_with_the_same_result() {
     }
 }
 
-fn contents_if_any(bytes: &[u8]) -> Option<ModelVersions> {
+pub(crate) fn contents_if_any(bytes: &[u8]) -> Option<ModelVersions> {
     let (disk, _) = open(bytes).ok()?;
     ModelVersions::read_from(&disk).ok()
 }
