@@ -430,16 +430,18 @@ impl LogicalDisk for LogDisk {
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.accounts.host().look();
+        let mut is_all_freed = false;
         loop {
             let engine = self.volume.read();
             self.volume.check_writable(&engine)?;
             let reserved = self.accounts.reserve(&engine, len_bytes);
             drop(engine);
-            if reserved.is_ok()
-                || !self.reclaimer.free_step()? && !self.resizer.grow_by_itself(len_bytes)?
-            {
+            if reserved.is_ok() || is_all_freed {
                 return reserved;
             }
+            // Another thread may free the last of what is deleted meanwhile.
+            is_all_freed =
+                !self.reclaimer.free_step()? && !self.resizer.grow_by_itself(len_bytes)?;
         }
     }
 

@@ -50,6 +50,7 @@ impl Resizer {
             .map_err(|malformed| Error::Io(malformed.problem.to_owned()))?;
         let count = superblock.layout.segment_count().checked_sub(layout.segment_count());
         let count = count.ok_or_else(|| Error::Io("the volume is smaller already".into()))?;
+        let mut is_all_freed = false;
         loop {
             let engine = self.volume.write();
             self.volume.check_writable(&engine)?;
@@ -58,11 +59,12 @@ impl Resizer {
                 break;
             }
             drop(engine);
-            // What only deleted versions had can be freed.
-            if !self.reclaimer.free_step()? {
+            if is_all_freed {
                 let needed_bytes = self.smallest_layout().len_bytes();
                 return Err(Error::NoSpace { needed_bytes, available_bytes: layout.len_bytes() });
             }
+            // What is deleted can be freed. Another thread may free the last of it meanwhile.
+            is_all_freed = !self.reclaimer.free_step()?;
         }
         if count == 0 {
             return self.cut_device(device_len_bytes);
