@@ -41,7 +41,7 @@ pub fn change(
     match request {
         DevicesRequest::List => {}
         DevicesRequest::Add { path, force } => {
-            add(disk, devices, Path::new(path), *force, options)?;
+            add(disk, devices, Path::new(path), *force, options, None)?;
         }
         DevicesRequest::Remove { device } => {
             devices.remove(&member(devices, device)?.uuid).map_err(Failure::new)?;
@@ -50,14 +50,9 @@ pub fn change(
             devices.take_offline(&member(devices, device)?.uuid).map_err(Failure::new)?;
         }
         DevicesRequest::Replace { device, path, force } => {
-            // It is looked for first: a new device that replaces none would stay.
-            let old = replaced(devices, device.as_deref())?.path;
-            add(disk, devices, Path::new(path), *force, options)?;
-            let members = devices.members();
-            let old = members.iter().find(|member| member.path == old);
-            if let Some(old) = old {
-                devices.replace(&old.uuid).map_err(Failure::new)?;
-            }
+            let path = Path::new(path);
+            let old = replaced(devices, device.as_deref(), path)?.path;
+            add(disk, devices, path, *force, options, Some(&old))?;
         }
     }
     Ok(info(disk, devices, source))
@@ -79,12 +74,16 @@ fn member(devices: &Devices, named: &str) -> Result<MemberInfo, Failure> {
     })
 }
 
-/// The device that is to be replaced.
-fn replaced(devices: &Devices, named: Option<&str>) -> Result<MemberInfo, Failure> {
+/// The device that is to be replaced by the one at `new`.
+fn replaced(devices: &Devices, named: Option<&str>, new: &Path) -> Result<MemberInfo, Failure> {
     match named {
         Some(named) => member(devices, named),
         None => match &devices.members()[..] {
             [only] => Ok(only.clone()),
+            // It was asked for before, and goes on.
+            [old, its] | [its, old] if old.leaves && is_same_file(&its.path, new) => {
+                Ok(old.clone())
+            }
             _ => Err(Failure::new(
                 "the volume lies on several devices; say with `dendro device replace` which one is \
                  to be replaced",
@@ -93,12 +92,14 @@ fn replaced(devices: &Devices, named: Option<&str>) -> Result<MemberInfo, Failur
     }
 }
 
+/// Adds the device at `path`, in place of the member at `replaced` if there is one.
 fn add(
     disk: &LogDisk,
     devices: &Devices,
     path: &Path,
     force: bool,
     options: &DeviceOptions,
+    replaced: Option<&Path>,
 ) -> Result<(), Failure> {
     let superblock = disk.superblock();
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -108,7 +109,10 @@ fn add(
     };
     match members.iter().find(is_it).map(|member| member.state) {
         // It was found when the volume was opened.
-        Some(MemberState::BroughtUp { .. }) => return Ok(()),
+        Some(MemberState::BroughtUp { .. }) => {
+            let replaced = replaced.and_then(|path| uuid_of(devices, path));
+            return replaced.map_or(Ok(()), |old| devices.replace(&old).map_err(Failure::new));
+        }
         Some(_) => {
             return Err(Failure::new(format_args!(
                 "{}: is one of the volume's devices already",
@@ -141,7 +145,13 @@ fn add(
     // From here on, older software writes to none of them.
     disk.lie_on_set().map_err(Failure::new)?;
     let member = Uuid::from_random(random_bytes()?);
-    devices.add(device, path, member).map(drop).map_err(Failure::new)
+    // One that becomes the first member of a set has its UUID from now on.
+    let replaced = replaced.and_then(|path| uuid_of(devices, path));
+    devices.add(device, path, member, replaced).map(drop).map_err(Failure::new)
+}
+
+fn uuid_of(devices: &Devices, path: &Path) -> Option<Uuid> {
+    devices.members().iter().find(|member| member.path == path).map(|member| member.uuid)
 }
 
 /// Opens a device that is to be added; an image that does not exist is made.

@@ -18,11 +18,11 @@ const RECORDED_BYTES: u64 = 64 << 20;
 /// What one step has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BringUp {
-    /// The member that is brought up.
+    /// The member that is brought up, or has left.
     pub path: PathBuf,
     /// Bytes that the step has copied.
     pub copied_bytes: u64,
-    /// Whether the member is in sync now.
+    /// Whether the member is in sync now, or has left.
     pub is_done: bool,
 }
 
@@ -36,6 +36,10 @@ enum Next {
     },
     /// The member has everything.
     End {
+        at: usize,
+    },
+    /// All are in sync, and the member was to leave then.
+    Leave {
         at: usize,
     },
 }
@@ -57,7 +61,9 @@ impl<D: Device> State<D> {
             let slot = &self.slots[*at];
             slot.device.is_some() && matches!(slot.state, MemberState::BroughtUp { .. })
         };
-        let Some(at) = (0..self.slots.len()).find(is_behind) else { return Next::Nothing };
+        let Some(at) = (0..self.slots.len()).find(is_behind) else {
+            return self.next_to_leave().map_or(Next::Nothing, |at| Next::Leave { at });
+        };
         let cursor = self.slots[at].cursor_bytes.load(Ordering::Relaxed);
         let size_log2 = self.region_size_log2;
         let first = cursor >> size_log2;
@@ -71,6 +77,14 @@ impl<D: Device> State<D> {
             0 => Next::End { at },
             len_bytes => Next::Piece { at, offset, len_bytes },
         }
+    }
+
+    /// A member that was to leave, and did not because of a crash. While any other is missing, that
+    /// may be the one that was to take its place.
+    fn next_to_leave(&self) -> Option<usize> {
+        let at = self.slots.iter().position(|slot| slot.leaves)?;
+        let are_in_sync = self.slots.iter().all(|slot| slot.in_sync().is_some());
+        (are_in_sync && self.slots.iter().any(|slot| !slot.leaves)).then_some(at)
     }
 
     /// The bytes that are still to be copied to members that are there.
@@ -122,6 +136,16 @@ impl<D: Device> DeviceSet<D> {
                 drop((state, copying));
                 let is_done = self.end_bring_up(&uuid)?;
                 Ok(Some(BringUp { path, copied_bytes: 0, is_done }))
+            }
+            Next::Leave { at } => {
+                let uuid = state.slots[at].uuid;
+                let path = state.slots[at].path.clone();
+                drop((state, copying));
+                let mut state = self.state.write();
+                if state.next_to_leave().is_some_and(|at| state.slots[at].uuid == uuid) {
+                    state.give_up(&uuid, self.clock.now())?;
+                }
+                Ok(Some(BringUp { path, copied_bytes: 0, is_done: true }))
             }
         }
     }

@@ -77,15 +77,19 @@ impl<D: Device> DeviceSet<D> {
         Ok(())
     }
 
-    /// Whether a single device has room for rosters behind the bytes that the volume uses.
+    /// Whether a single device has room for rosters behind the bytes that the volume uses. Members
+    /// of a set have it.
     ///
     /// # Errors
     /// [`Error::NoRoom`]; [`Error::ReadOnly`].
     pub fn check_room(&self, used_bytes: u64) -> Result<()> {
         let state = self.changeable()?;
+        if state.is_listed {
+            return Ok(());
+        }
         let slot = &state.slots[0];
         let len_bytes = slot.device.as_ref().map_or(0, |device| device.len_bytes());
-        match usable_len(len_bytes).filter(|usable| state.is_listed || *usable >= used_bytes) {
+        match usable_len(len_bytes).filter(|usable| *usable >= used_bytes) {
             Some(_) => Ok(()),
             None => Err(Error::NoRoom { path: slot.name() }),
         }
@@ -99,13 +103,20 @@ impl<D: Device> DeviceSet<D> {
     }
 
     /// Adds a device, which is then brought up. One that was a member and is missing gets what it
-    /// lacks; of any other, what lies on it is lost. Returns the member's UUID: `uuid` for a new
-    /// one.
+    /// lacks; of any other, what lies on it is lost. The member `replaced` leaves when all that are
+    /// brought up are in sync. The same roster states both, so that a crash undoes both or neither.
+    /// Returns the member's UUID: `uuid` for a new one.
     ///
     /// # Errors
     /// [`Error::TooShort`], [`Error::Full`], [`Error::AlreadyMember`], [`Error::Split`],
     /// [`Error::NoSet`], [`Error::ReadOnly`] or [`Error::Device`].
-    pub fn add(&self, device: D, path: PathBuf, uuid: Uuid) -> Result<Uuid> {
+    pub fn add(
+        &self,
+        device: D,
+        path: PathBuf,
+        uuid: Uuid,
+        replaced: Option<Uuid>,
+    ) -> Result<Uuid> {
         let now = self.clock.now();
         let name = path.display().to_string();
         let mut state = self.changeable()?;
@@ -157,6 +168,9 @@ impl<D: Device> DeviceSet<D> {
                 uuid
             }
         };
+        if let Some(at) = replaced.and_then(|uuid| state.position(&uuid)) {
+            state.slots[at].leaves = true;
+        }
         state.bring_up_returned(now);
         state.write_rosters(now).map_err(|source| Error::Device { path: name, source })?;
         Ok(member)
@@ -169,6 +183,15 @@ impl<D: Device> DeviceSet<D> {
     /// [`Error::ReadOnly`]; [`Error::Device`].
     pub fn remove(&self, uuid: &Uuid) -> Result<()> {
         let mut state = self.removable(uuid)?;
+        let is_in_sync = |slot: &Slot<D>| slot.state == MemberState::InSync;
+        let is_behind = |slot: &Slot<D>| !is_in_sync(slot);
+        if let Some(at) = state.position(uuid)
+            && is_behind(&state.slots[at])
+            && state.slots.iter().filter(|slot| is_behind(slot)).count() == 1
+        {
+            // Nobody is left to take the place of those that were to leave.
+            state.slots.iter_mut().for_each(|slot| slot.leaves = false);
+        }
         state.give_up(uuid, self.clock.now()).map_err(of_all)
     }
 

@@ -190,7 +190,7 @@ fn what_is_in_part_brought_up_is_not_taken_for_the_volume_and_goes_on_where_it_w
     assert!(matches!(opened(&devices[1..], true), Err(Error::NoSet)), "it has no roster");
     let fresh = device(6);
     let devices = [Arc::clone(&devices[0]), fresh];
-    set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(5), None).unwrap();
     // Nothing has been copied yet.
     drop(set);
     let set = opened(&devices, false).unwrap();
@@ -224,7 +224,7 @@ fn members_that_were_written_to_apart_are_refused() {
     // Also when one comes back to a set in use.
     let set = opened(&devices[..1], false).unwrap();
     set.flush().unwrap();
-    let refused = set.add(Arc::clone(&devices[1]), path(1), uuid(9)).unwrap_err();
+    let refused = set.add(Arc::clone(&devices[1]), path(1), uuid(9), None).unwrap_err();
     assert!(matches!(refused, Error::Split { .. }), "{refused}");
 }
 
@@ -367,16 +367,16 @@ fn reads_that_fail_on_one_member_are_answered_by_the_other_and_mended() {
 fn wrong_use_gets_a_clear_answer() {
     let (devices, set) = two();
     let short = Arc::new(SimDevice::new(LEN, 5));
-    let refused = set.add(short, "/dev/short".into(), uuid(5)).unwrap_err();
+    let refused = set.add(short, "/dev/short".into(), uuid(5), None).unwrap_err();
     assert!(matches!(refused, Error::TooShort { .. }), "{refused}");
-    let again = set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap_err();
+    let again = set.add(Arc::clone(&devices[1]), path(1), uuid(5), None).unwrap_err();
     assert!(matches!(again, Error::AlreadyMember { .. }), "{again}");
     set.remove(&uuid(1)).unwrap();
     let last = set.remove(&uuid(0)).unwrap_err();
     assert!(matches!(last, Error::LastCopy { .. }), "{last}");
     assert!(matches!(set.take_offline(&uuid(0)), Err(Error::LastCopy { .. })));
     // One that is brought up is no copy yet.
-    set.add(Arc::clone(&devices[1]), path(1), uuid(5)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(5), None).unwrap();
     assert!(matches!(set.remove(&uuid(0)), Err(Error::LastCopy { .. })));
 
     let others = [device(7), device(8)];
@@ -400,10 +400,10 @@ fn a_single_device_becomes_a_set_and_moves_to_another_device() {
         set.list(SET, uuid(0), path(0), LEN + BLOCK_SIZE as u64),
         Err(Error::NoRoom { .. })
     ));
-    assert!(matches!(set.add(device(3), path(1), uuid(1)), Err(Error::NoSet)));
+    assert!(matches!(set.add(device(3), path(1), uuid(1), None), Err(Error::NoSet)));
     set.list(SET, uuid(0), path(0), LEN).unwrap();
     let new = device(2);
-    set.add(Arc::clone(&new), path(1), uuid(1)).unwrap();
+    set.add(Arc::clone(&new), path(1), uuid(1), None).unwrap();
     set.replace(&uuid(0)).unwrap();
     set.write_at(REGION, &block(9)).unwrap();
     bring_up(&set);
@@ -414,6 +414,59 @@ fn a_single_device_becomes_a_set_and_moves_to_another_device() {
     assert!(found(&[old]).is_empty());
     let set = opened(&[new], false).unwrap();
     assert_eq!((byte(&set, REGION), byte(&set, 2 * REGION)), (9, 8));
+}
+
+#[test]
+fn a_member_that_is_replaced_leaves_whenever_a_crash_interrupts_it() {
+    let (devices, set) = two();
+    let new = device(3);
+    devices[0].start_recording();
+    set.add(Arc::clone(&new), path(2), uuid(2), Some(uuid(0))).unwrap();
+    let recording = devices[0].take_recording().unwrap();
+    // No crash leaves a roster with the new member in which the old one is to stay.
+    let mut rng = Rng::new(1);
+    let mut count = 0;
+    for event in 0..=recording.len() {
+        let image = recording.image_at(event, &mut rng, CrashStyle::Everything);
+        let roster = read_roster(&image).unwrap().0;
+        count += usize::from(roster.find(&uuid(2)).is_some());
+        assert_eq!(roster.find(&uuid(2)).is_some(), roster.find(&uuid(0)).unwrap().leaves);
+    }
+    assert!(count > 0);
+    bring_up(&set);
+    assert_eq!(set.members().len(), 2);
+    // After a crash between the last copy and the leaving, all are in sync.
+    set.replace(&uuid(1)).unwrap();
+    drop(set);
+    let set = opened(&[Arc::clone(&devices[1]), Arc::clone(&new)], false).unwrap();
+    set.write_at(REGION, &block(1)).unwrap();
+    bring_up(&set);
+    let members = set.members();
+    assert_eq!((members.len(), members[0].uuid), (1, uuid(2)));
+}
+
+#[test]
+fn a_member_stays_when_the_one_that_was_to_replace_it_is_removed() {
+    let (_devices, set) = two();
+    set.add(device(3), path(2), uuid(2), Some(uuid(0))).unwrap();
+    set.take_offline(&uuid(2)).unwrap();
+    bring_up(&set);
+    assert_eq!(set.members().len(), 3, "nobody has taken its place");
+    set.remove(&uuid(2)).unwrap();
+    bring_up(&set);
+    assert_eq!(states(&set), [MemberState::InSync; 2]);
+    assert!(set.members().iter().all(|member| !member.leaves));
+}
+
+#[test]
+fn a_set_has_room_for_rosters_whichever_member_is_missing() {
+    let (devices, set) = two();
+    for member in [0, 1] {
+        set.take_offline(&uuid(member)).unwrap();
+        set.check_room(LEN).unwrap();
+        set.add(Arc::clone(&devices[member]), path(member), uuid(member), None).unwrap();
+        bring_up(&set);
+    }
 }
 
 #[test]
@@ -431,7 +484,7 @@ fn a_region_is_stale_durably_before_it_is_written_to() {
 fn a_member_whose_roster_cannot_be_written_gets_again_what_it_had_not_flushed() {
     let devices = vec![device(1), device(2), device(3)];
     let set = made(&devices);
-    let add = |at: usize| set.add(Arc::clone(&devices[at]), path(at), uuid(at)).unwrap();
+    let add = |at: usize| set.add(Arc::clone(&devices[at]), path(at), uuid(at), None).unwrap();
     set.take_offline(&uuid(2)).unwrap();
     add(2);
     // Nobody is missing, so this region is not called stale.
@@ -464,7 +517,7 @@ fn a_member_that_is_lost_while_members_are_made_alike_gets_again_what_was_read()
     assert_eq!(states(&set), [MemberState::InSync, MemberState::Missing]);
     set.flush().unwrap();
     devices[1].clear_faults();
-    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1), None).unwrap();
     bring_up(&set);
     assert_eq!(states(&set), [MemberState::InSync; 2]);
     assert_eq!(byte(&*devices[1], 5 * REGION), 9);
@@ -505,7 +558,7 @@ fn a_member_that_is_lost_before_the_first_flush_gets_again_what_was_read() {
     // What a power cut leaves of it.
     devices[1].write_at(5 * REGION, &block(0)).unwrap();
     set.flush().unwrap();
-    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1), None).unwrap();
     bring_up(&set);
     assert_eq!(states(&set), [MemberState::InSync; 2]);
     assert_eq!(byte(&*devices[1], 5 * REGION), 9);
@@ -577,7 +630,7 @@ fn a_member_whose_rosters_cannot_be_written_for_a_while_falls_not_behind_one_bro
     set.take_offline(&uuid(1)).unwrap();
     set.write_at(9 * REGION, &block(2)).unwrap();
     set.flush().unwrap();
-    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1), None).unwrap();
     break_rosters(&devices[0], Call::Write, 5);
     for _ in 0..5 {
         assert!(set.replace(&uuid(1)).is_err());
@@ -591,7 +644,7 @@ fn of_two_rosters_with_one_number_that_of_the_member_in_sync_counts() {
     let len_bytes = (66 << 20) + ROSTER_AREA_LEN_BYTES;
     let devices = [1, 2].map(|seed| Arc::new(SimDevice::new(len_bytes, seed)));
     let set = made(&devices[..1]);
-    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1), None).unwrap();
     // The new one alone has the roster that states how much has been copied.
     break_rosters(&devices[0], Call::Write, 1);
     while set.bring_up_step().is_ok() {}
@@ -644,7 +697,7 @@ fn a_write_that_failed_on_a_member_is_stale_there_also_if_a_flush_comes_between(
     hook.set(move || other.flush().unwrap());
     set.write_at(5 * REGION, &block(9)).unwrap();
     set.flush().unwrap();
-    set.add(Arc::clone(&devices[1]), path(1), uuid(1)).unwrap();
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1), None).unwrap();
     bring_up(&set);
     assert_eq!(states(&set), [MemberState::InSync; 2]);
     assert_eq!(byte(&*devices[1], 5 * REGION), 9);
