@@ -30,9 +30,8 @@ impl Daemon<'_> {
     /// The other devices of the volume than the one by which it is named.
     fn device_paths(&self) -> Vec<String> {
         let source = self.volume.source();
-        let members = self.volume.devices().members().into_iter();
-        let present = members.filter(|it| it.is_present && it.path != source);
-        present.map(|member| member.path.display().to_string()).collect()
+        let paths = self.volume.devices().present_paths().into_iter();
+        paths.filter(|path| *path != source).map(|path| path.display().to_string()).collect()
     }
 
     /// Makes the socket known, and writes the card beside it.

@@ -25,7 +25,8 @@
 //!    read. It is never joined to them again.
 //! 6. Nobody writes to a range while it is copied to a member that is brought up.
 //!
-//! Locks are taken in this order: `flushing`, `copying`, `state`, `opening` or its `unflushed`.
+//! Locks are taken in this order: `flushing`, `copying`, `present_paths`, `state`, `opening` or its
+//! `unflushed`.
 
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
@@ -59,6 +60,8 @@ pub struct DeviceSet<D> {
     /// Taken for reading by those that write, and for writing by those that copy.
     pub(crate) copying: RwLock<()>,
     pub(crate) state: RwLock<State<D>>,
+    /// Where the members were that were there when that was asked for last.
+    present_paths: Mutex<Vec<PathBuf>>,
     /// Which member the blocks came from that were read before the first write.
     pub(crate) opening: Mutex<Sources>,
     /// Whether something may be written.
@@ -91,6 +94,13 @@ pub(crate) struct State<D> {
 pub(crate) type Failed = (Uuid, Error);
 
 impl<D: Device> State<D> {
+    fn present_paths(&self) -> Vec<PathBuf> {
+        let slots = self.slots.iter().filter(|slot| self.is_listed && slot.device.is_some());
+        let mut present: Vec<&Slot<D>> = slots.collect();
+        present.sort_by_key(|slot| slot.state != MemberState::InSync);
+        present.into_iter().map(|slot| slot.path.clone()).collect()
+    }
+
     /// The numbers of the members that have everything.
     pub(crate) fn in_sync(&self) -> impl Iterator<Item = usize> {
         self.slots.iter().enumerate().filter(|(_, slot)| slot.in_sync().is_some()).map(|(at, _)| at)
@@ -224,6 +234,7 @@ impl<D: Device> DeviceSet<D> {
             clock,
             flushing: Mutex::default(),
             copying: RwLock::default(),
+            present_paths: Mutex::new(state.present_paths()),
             state: RwLock::new(state),
             opening: Mutex::default(),
             is_open: AtomicBool::new(is_open),
@@ -307,6 +318,16 @@ impl<D: Device> DeviceSet<D> {
     /// The members; a single device is the only one.
     pub fn members(&self) -> Vec<MemberInfo> {
         self.state.read().slots.iter().map(Slot::info).collect()
+    }
+
+    /// Where the members of a set are that are there, those in sync first. It is empty for a single
+    /// device. This never waits for a device: while others do, it is what it was before.
+    pub fn present_paths(&self) -> Vec<PathBuf> {
+        let mut known = self.present_paths.lock();
+        if let Some(state) = self.state.try_read() {
+            *known = state.present_paths();
+        }
+        known.clone()
     }
 
     /// Whether it is a set, with rosters.
@@ -755,13 +776,18 @@ impl<D: Device> DeviceSet<D> {
     /// Changes the length of a single device. The rosters of a set lie behind its volume, so that
     /// keeps its length.
     fn resize(&self, wanted_bytes: u64, change: impl Fn(&D) -> Result<()>) -> Result<()> {
-        let mut state = self.state.write();
         let fixed = Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes };
+        // Cutting off a long image can take seconds. Others read and write meanwhile.
+        let state = self.state.read();
         let device = state.slots.first().and_then(|slot| slot.device.clone());
         let device = device.filter(|_| !state.is_listed).ok_or(fixed)?;
         let outcome = change(&device);
-        state.set_len_bytes = device.len_bytes();
-        self.len_bytes.store(device.len_bytes(), Ordering::Relaxed);
+        drop(state);
+        let mut state = self.state.write();
+        if !state.is_listed {
+            state.set_len_bytes = device.len_bytes();
+            self.len_bytes.store(device.len_bytes(), Ordering::Relaxed);
+        }
         outcome
     }
 }

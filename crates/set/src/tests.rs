@@ -1,6 +1,7 @@
 //! Sets over simulated devices.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::{Clock, ManualClock, Rng, Timestamp, Uuid};
@@ -723,4 +724,48 @@ fn a_flush_beside_one_that_fails_on_a_member_is_acknowledged_when_that_is_called
         });
         set.flush().unwrap();
     });
+}
+
+/// A device that looks at the set that it belongs to while it is cut off.
+#[derive(Default)]
+struct Cut {
+    set: std::sync::OnceLock<std::sync::Weak<DeviceSet<Arc<Cut>>>>,
+    could_be_read: std::sync::atomic::AtomicBool,
+}
+
+impl Device for Cut {
+    fn len_bytes(&self) -> u64 {
+        LEN
+    }
+    fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> dendro_device::Result<()> {
+        Ok(())
+    }
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> dendro_device::Result<()> {
+        Ok(())
+    }
+    fn flush(&self) -> dendro_device::Result<()> {
+        Ok(())
+    }
+    fn discard(&self, _offset: u64, _len_bytes: u64) -> dendro_device::Result<()> {
+        Ok(())
+    }
+    fn truncate(&self, _len_bytes: u64) -> dendro_device::Result<()> {
+        let set = self.set.get().and_then(std::sync::Weak::upgrade).unwrap();
+        self.could_be_read.store(set.state.try_read().is_some(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn nobody_waits_while_an_image_is_cut_off_and_whoever_asks_for_paths_never_does() {
+    let device = Arc::new(Cut::default());
+    let set = Arc::new(DeviceSet::single(Arc::clone(&device), path(0), clock()));
+    device.set.set(Arc::downgrade(&set)).unwrap();
+    set.truncate(LEN / 2).unwrap();
+    assert!(device.could_be_read.load(Ordering::Relaxed));
+    let (_devices, set) = two();
+    set.take_offline(&uuid(0)).unwrap();
+    let present = set.present_paths();
+    let _changing = set.state.write();
+    assert_eq!((&present[..], set.present_paths()), (&[path(1)][..], present.clone()));
 }

@@ -67,13 +67,11 @@ pub(crate) fn is_in_use(error: &Error) -> bool {
 /// The device by which the volume is named: `source`, as long as it is one of the devices, or else
 /// the first one that has everything.
 pub fn name_of(devices: &Devices, source: &Path) -> PathBuf {
-    let members = devices.members();
-    let is_left = members.iter().any(|member| member.is_present && member.path == source);
-    if is_left || !devices.is_listed() {
-        return source.to_path_buf();
+    let present = devices.present_paths();
+    match present.first() {
+        Some(first) if !present.iter().any(|path| path == source) => first.clone(),
+        _ => source.to_path_buf(),
     }
-    let first = members.iter().find(|member| member.state == MemberState::InSync);
-    first.map_or_else(|| source.to_path_buf(), |member| member.path.clone())
 }
 
 /// The devices, as they are told of.

@@ -36,6 +36,8 @@ pub(crate) struct Volume {
     devices: Arc<Devices>,
     read_ahead: Arc<ReadDevice>,
     disk: Arc<LogDisk>,
+    /// Kept here for whoever must not wait while a superblock is written.
+    uuid: Uuid,
     read_only: bool,
     /// Another process has claimed the device.
     is_lost: AtomicBool,
@@ -108,6 +110,7 @@ impl Volume {
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
             devices,
             read_ahead,
+            uuid: disk.superblock().uuid,
             disk,
             read_only,
             is_lost: AtomicBool::default(),
@@ -211,8 +214,8 @@ impl Volume {
         Service::new(Arc::clone(&self.disk) as _, clock())
     }
 
-    pub(crate) fn uuid(&self) -> Uuid {
-        self.disk.superblock().uuid
+    pub(crate) const fn uuid(&self) -> Uuid {
+        self.uuid
     }
 
     /// Makes everything durable that was written before.
