@@ -21,7 +21,7 @@ mod writing_ahead;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use dendro_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::{Timestamp, priority};
 use dendro_device::AlignedBuf;
@@ -147,6 +147,8 @@ pub(crate) struct Checkpointer {
     /// The bytes of log after which a checkpoint is due.
     max_log_bytes: u64,
     discards: Discards,
+    /// Whether a checkpoint found more to discard than it has discarded.
+    has_surplus: AtomicBool,
     checkpoints: Mutex<Checkpoints>,
     /// The number and time of the last durable checkpoint, for readers that do not take the lock of
     /// `checkpoints`.
@@ -171,6 +173,7 @@ impl Checkpointer {
             mirrors,
             max_log_bytes: options.checkpoint_log_bytes,
             discards: options.discards,
+            has_surplus: AtomicBool::new(false),
             seq: AtomicU64::new(last.seq),
             time_ns: AtomicI64::new(last.taken.0),
             checkpoints: Mutex::new(last),

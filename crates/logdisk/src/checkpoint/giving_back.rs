@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dendro_base::Timestamp;
+use dendro_base::sync::atomic::Ordering;
 use dendro_disk::Result;
 use dendro_format::SegmentNo;
 use roaring::RoaringBitmap;
@@ -51,7 +52,11 @@ impl Checkpointer {
         let Some(mut checkpoints) = self.checkpoints.try_lock() else { return false };
         let now = self.volume.now();
         let times = &mut checkpoints.gave_back;
-        if self.discards == Discards::Never || !is_due(&mut times.looked, LOOK_EVERY, now) {
+        if self.discards == Discards::Never {
+            return false;
+        }
+        let has_surplus = self.has_surplus.swap(false, Ordering::Relaxed);
+        if !is_due(&mut times.looked, LOOK_EVERY, now) && !has_surplus {
             return false;
         }
         // Nothing has aged yet when the disk is opened.
@@ -74,10 +79,12 @@ impl Checkpointer {
         }
     }
 
-    /// Discards what is too much after a checkpoint. The caller has locked the checkpoints.
-    pub(super) fn give_back_surplus(&self) {
+    /// Discards some of what is too much after a checkpoint. The caller has locked the checkpoints,
+    /// and others wait for that, a mount after a crash too: [`Self::give_back_step`] does the rest.
+    pub(super) fn give_back_some(&self) {
         if self.discards != Discards::Never {
-            self.discard_all(self.surplus());
+            let did = !self.discard_some(self.surplus()).is_empty();
+            self.has_surplus.store(did, Ordering::Relaxed);
         }
     }
 

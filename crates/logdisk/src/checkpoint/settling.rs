@@ -47,7 +47,7 @@ impl Checkpointer {
         }
         drop(order);
         self.free_segments(pending, is_held);
-        self.give_back_surplus();
+        self.give_back_some();
     }
 
     /// Puts a node that was written and has not been superseded into the cache.

@@ -92,6 +92,7 @@ fn of_what_is_deleted_a_share_is_kept_and_nothing_if_the_host_has_little() {
         fill(&disk, list);
         rig.image.set_host_bytes(host_bytes);
         delete(&disk, list);
+        rig.wait(&disk, Duration::ZERO);
         let (mib, case) = (rig.mib(), (discards, host_bytes));
         assert!((least..=most).contains(&mib), "{case:?}: {mib} MiB");
     }
@@ -181,6 +182,27 @@ fn a_shutdown_gives_back_what_was_kept_and_after_a_crash_it_is_found_again() {
     delete(&disk, list);
     disk.shut_down().expect("the device works");
     assert!(rig.mib() <= 6, "{} MiB", rig.mib());
+}
+
+/// The host may take seconds for that.
+#[test]
+fn a_checkpoint_and_a_mount_after_a_crash_discard_little_and_the_background_the_rest() {
+    let batch_mib = (16 * SEGMENT_BYTES) >> 20;
+    let mut rig = Rig::new(Discards::Never, 1 << 20);
+    let disk = rig.open();
+    let lists = [new_list(&disk), new_list(&disk)];
+    lists.iter().for_each(|list| fill(&disk, *list));
+    lists.iter().for_each(|list| delete(&disk, *list));
+    drop(disk);
+    let before_mib = rig.mib();
+    rig.options.discards = Discards::InTime;
+    let disk = rig.open();
+    let opened_mib = rig.mib();
+    assert!(opened_mib + batch_mib + 1 >= before_mib, "{before_mib}, then {opened_mib} MiB");
+    disk.checkpoint().expect("the device works");
+    assert!(rig.mib() + batch_mib + 1 >= opened_mib, "{opened_mib}, then {} MiB", rig.mib());
+    rig.wait(&disk, Duration::ZERO);
+    assert!(rig.mib() <= 8, "{} MiB", rig.mib());
 }
 
 #[test]
