@@ -22,19 +22,30 @@ fn options(view: View, read_only: bool) -> Options {
     Options { view, read_only, atime: AtimePolicy::Noatime, ..Options::default() }
 }
 
-fn mounted(disk: &Arc<LogDisk>, clock: &Arc<StepClock>, view: View) -> FileSystem {
-    let clock = Arc::clone(clock) as Arc<dyn Clock>;
-    let read_only = view.epoch.is_some();
-    FileSystem::mount(Arc::clone(disk) as _, options(view, read_only), clock).expect("it is sound")
+pub(crate) fn mounted(disk: &Arc<LogDisk>, clock: &Arc<StepClock>, view: View) -> FileSystem {
+    try_mounted(disk, clock, view).expect("it is sound")
 }
 
-fn new_disk(len_bytes: u64) -> (Arc<LogDisk>, Arc<dyn Device>) {
+pub(crate) fn try_mounted(
+    disk: &Arc<LogDisk>,
+    clock: &Arc<StepClock>,
+    view: View,
+) -> dendro_fs::Result<FileSystem> {
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    let read_only = view.epoch.is_some();
+    FileSystem::mount(Arc::clone(disk) as _, options(view, read_only), clock)
+}
+
+pub(crate) fn new_disk(len_bytes: u64) -> (Arc<LogDisk>, Arc<dyn Device>) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(len_bytes));
     (Arc::new(formatted(&device, 1 << 20)), device)
 }
 
 /// A source on which random steps were done, and snapshots with the trees that the model has then.
-fn random_trees(seed: u64, clock: &Arc<StepClock>) -> (Arc<LogDisk>, Vec<(Snapshot, Tree)>) {
+pub(crate) fn random_trees(
+    seed: u64,
+    clock: &Arc<StepClock>,
+) -> (Arc<LogDisk>, Vec<(Snapshot, Tree)>) {
     let (disk, _) = new_disk(256 << 20);
     let (label, hash_key) = ("source".into(), [7; 16]);
     let format = FormatOptions { uid: 0, gid: 0, mode: 0o755, label, hash_key };
