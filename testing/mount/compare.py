@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares two trees: names, types, contents, sizes, modes, owners, times, links, attributes.
 
-    compare.py A B [--ignore-times] [--limit 20]
+    compare.py A B [--ignore-times | --all] [--limit 20]
 
 Hard links must join the same names on both sides. Times are compared to the nanosecond, those of
-symbolic links too; access times and change times are not.
+symbolic links too; access times, change times and i-node numbers are with --all alone.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def link_groups(root_names):
     return groups
 
 
-def differences_of(path, roots, infos, ignore_times):
+def differences_of(path, roots, infos, ignore_times, all_fields):
     """What differs between one name on both sides."""
     one, other = infos
     first, second = (os.path.join(root, path) for root in roots)
@@ -65,6 +65,8 @@ def differences_of(path, roots, infos, ignore_times):
     fields = ["st_mode", "st_uid", "st_gid", "st_rdev"]
     if not ignore_times:
         fields.append("st_mtime_ns")
+    if all_fields:
+        fields += ["st_atime_ns", "st_ctime_ns", "st_ino", "st_blocks"]
     if not stat.S_ISDIR(one.st_mode):
         fields += ["st_size", "st_nlink"]
     for field in fields:
@@ -80,7 +82,7 @@ def differences_of(path, roots, infos, ignore_times):
             yield "content", "", ""
 
 
-def compare(first, second, ignore_times=False):
+def compare(first, second, ignore_times=False, all_fields=False):
     """Answers all differences, as lines, and how many names and bytes were compared."""
     names = [names_of(first), names_of(second)]
     lines, len_bytes = [], 0
@@ -91,7 +93,7 @@ def compare(first, second, ignore_times=False):
         infos = [side[path] for side in names]
         if stat.S_ISREG(infos[0].st_mode):
             len_bytes += infos[0].st_size
-        for what, one, other in differences_of(path, (first, second), infos, ignore_times):
+        for what, one, other in differences_of(path, (first, second), infos, ignore_times, all_fields):
             lines.append("%s: %s: %s, %s" % (path, what, one, other))
     groups = [link_groups(side) for side in names]
     for path in sorted(groups[0].keys() & groups[1].keys()):
@@ -105,9 +107,11 @@ def main():
     parser.add_argument("first")
     parser.add_argument("second")
     parser.add_argument("--ignore-times", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--limit", type=int, default=20, help="how many differences to show")
     arguments = parser.parse_args()
-    lines, count, len_bytes = compare(arguments.first, arguments.second, arguments.ignore_times)
+    lines, count, len_bytes = compare(
+        arguments.first, arguments.second, arguments.ignore_times, arguments.all)
     for line in lines[:arguments.limit]:
         print(line)
     print("%d names, %d bytes compared; %d differences" % (count, len_bytes, len(lines)))

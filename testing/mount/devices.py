@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
-"""A volume on two devices, one of which is lost, returns, and takes the other's place.
+"""A volume on several devices, which come, go and take each other's place while it is worked on.
 
-Writers write files and fsync them all the time; what was fsynced is known by its checksum.
+1. One of two devices is taken offline, a twentieth of the volume is written, and the device is added
+   again. Less than a tenth of the volume is copied. Then the other one is taken offline: everything
+   is there.
+2. Programs are built, a tree is copied, fsx works (where it is installed), and writers write down
+   what they do (see kill9.py). Meanwhile the volume's devices change, and the daemon is killed with
+   kill -9 at a random moment. After that the volume is mounted again, from any of its devices that
+   is taken for it, and the change is completed. The kinds of change are:
 
-1. One device is taken offline, a twentieth of the volume is written, and the device is added again.
-   Less than a tenth of it is copied. Then the other one is taken offline: everything is there.
-2. The daemon is killed with kill -9 while a device is brought up, and the volume is mounted on the
-   device that has everything, and on both. What was fsynced is there.
-3. A volume moves from an image to a loop device and back, with a kill -9 on the way (needs root).
+   halves   one half of a mirror is taken offline and added again, and then the other half;
+   replace  a half is replaced by another file;
+   members  a third device is added, and the first one is removed;
+   migrate  the volume moves from an image to a loop device, or back (needs root).
 
-    devices.py [--size 512M] [--rounds 3] [--seed 1]
+   After each kill all writers' files are of one moment, nothing is missing that was fsynced, and a
+   file that was there before is what it was. After the change the same holds on each device alone.
+
+    devices.py [--size 512M] [--rounds 3] [--kinds halves,migrate] [--seed 1] [--tree DIRECTORY]
 """
 
 import argparse
@@ -17,197 +25,301 @@ import hashlib
 import json
 import os
 import random
+import sys
 import threading
 import time
 
 import volume
+from kill9 import Load
+from resize import Work, clear_work
+
+MIB = 1 << 20
 
 
-class Writers:
-    """Threads that write files and fsync them."""
+class Set:
+    """A volume on several devices, and a file in it that no writer touches."""
 
-    def __init__(self, root, seed, count=2):
-        self.root, self.known, self.may, self.lock = root, {}, {}, threading.Lock()
-        self.stop, self.threads = threading.Event(), []
-        for number in range(count):
-            rng = random.Random("%s %d" % (seed, number))
-            self.threads.append(threading.Thread(target=self.write, args=(number, rng)))
+    def __init__(self, directory, arguments):
+        self.of, self.arguments = volume.Volume(directory, arguments.size), arguments
+        self.of.mkfs()
+        self.size = os.path.getsize(self.of.image)
+        self.members = [self.of.image]
+        self.of.mount("nofuseblk")
 
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
+    def path(self, name):
+        return self.of.directory / name
 
-    def __exit__(self, *_):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join()
+    def device(self, *arguments, timeout_s=300):
+        return self.of.dendro("device", *arguments, timeout_s=timeout_s).stdout
 
-    def write(self, number, rng):
-        while not self.stop.is_set():
-            name = "w%d-%d" % (number, rng.randrange(40))
-            data = rng.randbytes(rng.randrange(1, 200_000))
+    def listed(self):
+        return json.loads(self.device("list", "--json", self.of.root))
+
+    def states(self):
+        """The state of each device, by its path."""
+        return {one["device_path"]: one["state"] for one in self.listed()["devices"]}
+
+    def wait_until(self, is_so, what):
+        for _ in range(600):
+            if is_so():
+                return
+            time.sleep(0.1)
+        raise volume.Failed("%s: %s" % (what, self.listed()))
+
+    def wait_in_sync(self):
+        self.wait_until(lambda: set(self.states().values()) <= {"in_sync"}, "not all come in sync")
+
+    def write_large(self, rng, share):
+        with open(self.of.root / "large", "wb") as file:
+            for _ in range(int(self.size * share) // MIB):
+                file.write(rng.randbytes(MIB))
+        self.of.dendro("sync", self.of.root)
+        self.digest = self.large()
+
+    def large(self):
+        with open(self.of.root / "large", "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def differences(self, load):
+        complaints, line = load.check()
+        if self.large() != self.digest:
+            complaints.append("the large file differs")
+        return complaints, line
+
+    def mount_one(self, among, rng):
+        """Mounts by the first of some devices that is taken for the volume."""
+        refused = []
+        for path in rng.sample(among, len(among)):
+            self.of.image = path
             try:
-                with open(self.root / (name + ".new"), "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                digest = hashlib.sha256(data).hexdigest()
-                with self.lock:
-                    self.may[name] = digest
-                    os.rename(self.root / (name + ".new"), self.root / name)
-                    directory = os.open(self.root, os.O_RDONLY)
-                    os.fsync(directory)
-                    os.close(directory)
-                    self.known[name] = digest
-            except OSError:
-                # The daemon was killed.
-                self.stop.set()
+                self.of.mount("nofuseblk")
+                return
+            except volume.Failed as error:
+                refused.append(str(error))
+        raise volume.Failed("no device is taken for the volume: %s" % refused)
 
-    def verify(self):
-        for name, digest in self.known.items():
-            found = hashlib.sha256((self.root / name).read_bytes()).hexdigest()
-            # A rename that was not acknowledged may have happened.
-            if found not in (digest, self.may[name]):
-                raise volume.Failed("%s is not as it was fsynced" % name)
-
-
-def devices(of):
-    return json.loads(of.dendro("device", "list", "--json", of.root).stdout)
+    def alone(self, path, load):
+        """What differs on a mount of one device without the others."""
+        self.of.dendro("umount", self.of.root)
+        others = [member for member in self.members if member != path]
+        for other in others:
+            os.rename(other, str(other) + ".away")
+        self.of.image = path
+        self.of.mount("nofuseblk,ro,degraded")
+        complaints, _ = self.differences(load)
+        self.of.dendro("umount", self.of.root)
+        done = self.of.dendro("check", "-n", "--data", path, check=False, timeout_s=600)
+        if done.returncode != 0:
+            complaints.append("check of %s: %s" % (path, done.stdout.decode()[-500:]))
+        for other in others:
+            os.rename(str(other) + ".away", other)
+        self.of.mount("nofuseblk")
+        self.wait_in_sync()
+        return ["alone on %s: %s" % (path.name, complaint) for complaint in complaints]
 
 
-def wait_in_sync(of):
-    for _ in range(300):
-        if all(one["state"] == "in_sync" for one in devices(of)["devices"]):
-            return
-        time.sleep(0.1)
-    raise volume.Failed("not all devices come in sync: %s" % devices(of))
+class Halves:
+    """One half goes and comes back, then the other."""
+
+    def __init__(self, on, rng):
+        self.on, self.halves = on, rng.sample(on.members, 2)
+        self.among = on.members
+
+    def change(self):
+        root = self.on.of.root
+        for half in self.halves:
+            self.on.device("offline", root, half)
+            time.sleep(0.3)
+            self.on.device("add", root, half)
+
+    def complete(self):
+        """Does what the kill has left to do."""
+        for path, state in self.on.states().items():
+            if state == "missing":
+                self.on.device("add", self.on.of.root, path)
+        self.on.wait_in_sync()
 
 
-def kill_daemon(of):
-    info = json.loads(of.dendro("info", "--json", of.root).stdout)
-    volume.kill_and_wait(info["mount"]["pid"])
-    volume.run("umount", "-l", of.root)
+class Replace:
+    """A half is replaced by a new file."""
+
+    def __init__(self, on, rng):
+        self.on, self.old = on, rng.choice(on.members)
+        self.new = next(path for path in map(on.path, ["disk.img", "other.img", "third.img"])
+                        if path not in on.members)
+        self.among = on.members + [self.new]
+        self.after = [path for path in self.among if path != self.old]
+
+    def change(self):
+        self.on.device("replace", "--force", self.on.of.root, self.old, self.new)
+
+    def complete(self):
+        if str(self.new) not in self.on.states():
+            self.change()
+        self.on.wait_until(
+            lambda: self.on.states() == {str(path): "in_sync" for path in self.after},
+            "the new device does not replace the old one")
+        self.on.members = self.after
+        self.old.unlink()
 
 
-def lose_and_return(of, other, rng):
-    """Part 1."""
-    size = os.path.getsize(of.image)
-    with open(of.root / "large", "wb") as file:
-        for _ in range(size // 2 >> 20):
-            file.write(rng.randbytes(1 << 20))
-    of.dendro("sync", of.root)
-    with Writers(of.root, rng.random()) as writers:
-        time.sleep(1)
-    of.dendro("device", "offline", of.root, other)
-    with open(of.root / "large", "r+b") as file:
-        for _ in range(size // 20 >> 16):
-            file.seek(rng.randrange(size // 2 >> 16) << 16)
+class Members(Replace):
+    """A device is added, and another one removed."""
+
+    def change(self):
+        self.on.device("add", "--force", self.on.of.root, self.new)
+        self.on.device("remove", self.on.of.root, self.old)
+
+    def complete(self):
+        if str(self.new) not in self.on.states():
+            self.on.device("add", "--force", self.on.of.root, self.new)
+        self.on.wait_in_sync()
+        if str(self.old) in self.on.states():
+            self.on.device("remove", self.on.of.root, self.old)
+        super().complete()
+
+
+class Migrate:
+    """The volume moves to the other one of an image and a loop device."""
+
+    def __init__(self, on, rng):
+        self.on, self.old = on, on.members[0]
+        self.new = on.loop if self.old != on.loop else on.path("disk.img")
+        self.among = [self.old, self.new]
+
+    def change(self):
+        self.on.of.dendro("migrate", "--force", self.on.of.root, self.new, timeout_s=300)
+        self.wait()
+
+    def wait(self):
+        # The old device leaves a moment after the new one is in sync.
+        self.on.wait_until(lambda: list(self.on.states()) == [str(self.new)], "it does not move")
+
+    def complete(self):
+        if list(self.on.states()) == [str(self.old)]:
+            self.change()
+        self.wait()
+        self.on.members = [self.new]
+
+
+def lose_and_return(on, rng):
+    """Part 1; answers which share of the volume is copied."""
+    first, other = on.members
+    root = on.of.root
+    on.device("offline", root, other)
+    with open(root / "large", "r+b") as file:
+        for _ in range(on.size // 20 >> 16):
+            file.seek(rng.randrange(on.size // 3 >> 16) << 16)
             file.write(rng.randbytes(1 << 16))
-    of.dendro("sync", of.root)
-    added = json.loads(
-        of.dendro("device", "add", "--no-wait", "--json", of.root, other).stdout)
-    share = added["left_to_copy_bytes"] / size
-    print("after 5 %% was written anew, %.1f %% are copied" % (100 * share))
-    with Writers(of.root, rng.random()) as during:
-        wait_in_sync(of)
-    digest = hashlib.sha256((of.root / "large").read_bytes()).hexdigest()
-    of.dendro("device", "offline", of.root, of.image)
-    of.dendro("umount", of.root)
-    of.image, kept = other, of.image
-    os.rename(kept, str(kept) + ".away")
-    of.mount("nofuseblk,degraded")
-    if hashlib.sha256((of.root / "large").read_bytes()).hexdigest() != digest:
-        raise volume.Failed("the large file differs")
-    for one in (during, writers):
-        one.known = {name: of_it for name, of_it in one.known.items()
-                     if one is during or name not in during.known}
-        one.verify()
-    of.dendro("umount", of.root)
-    os.rename(str(kept) + ".away", kept)
-    of.mount("nofuseblk")
-    wait_in_sync(of)
-    return share
+    on.of.dendro("sync", root)
+    on.digest = on.large()
+    added = json.loads(on.device("add", "--no-wait", "--json", root, other))
+    share = added["left_to_copy_bytes"] / on.size
+    print("after 5 %% was written anew, %.1f %% are copied" % (100 * share), flush=True)
+    on.wait_in_sync()
+    on.device("offline", root, first)
+    complaints = [] if on.large() == on.digest else ["the large file differs on the other device"]
+    on.device("add", root, first)
+    return complaints + (["too much is copied"] if share >= 0.1 else [])
 
 
-def kill(of, other, rng):
-    """Part 2."""
-    of.dendro("device", "offline", of.root, other)
-    with Writers(of.root, rng.random()) as writers:
-        time.sleep(0.5)
-        of.dendro("device", "add", "--no-wait", of.root, other)
-        time.sleep(rng.random())
-        kill_daemon(of)
-    for _ in range(2):
-        of.mount("nofuseblk")
-        writers.verify()
-        wait_in_sync(of)
-        of.dendro("umount", of.root)
-    of.dendro("check", "--data", other)
-    of.mount("nofuseblk")
-
-
-def migrate(of, rng):
-    """Part 3."""
-    size = os.path.getsize(of.image)
-    backing = of.directory / "loop.backing"
-    with open(backing, "wb") as file:
-        file.truncate(size)
-    loop = volume.run("losetup", "-f", "--show", backing).stdout.decode().strip()
+def round_of(on, kind, number, takes_s, rng):
+    """Changes the devices under load and kills; answers complaints, a line, and how long the change
+    took if it was not interrupted."""
+    of = on.of
+    clear_work(of)
+    change = kind(on, rng)
+    load = Load(of, "round", (on.arguments.seed, kind.__name__, number), pause_s=0.003)
+    work = Work(of, on.arguments, number)
+    time.sleep(0.2 * rng.random())
+    pid = json.loads(of.dendro("info", "--json", of.root).stdout)["mount"]["pid"]
+    # Some of the time in the first moments.
+    after_s = rng.choice([0.05, takes_s, takes_s, takes_s]) * 1.1 * rng.random()
+    killer = threading.Timer(after_s, volume.kill_and_wait, [pid])
+    started, took_s, complaints = time.monotonic(), None, []
+    if takes_s:
+        killer.start()
     try:
-        for there in (loop, of.image):
-            with Writers(of.root, rng.random()) as writers:
-                of.dendro("migrate", "--force", "--no-wait", of.root, there)
-                time.sleep(rng.random() / 2)
-                kill_daemon(of)
-            source = of.image if there == loop else loop
-            image, of.image = of.image, source
-            of.mount("nofuseblk")
-            of.image = image
-            writers.verify()
-            with Writers(of.root, rng.random()) as more:
-                wait_in_sync(of)
-                # The old device leaves a moment later.
-                for _ in range(100):
-                    if len(devices(of)["devices"]) == 1:
-                        break
-                    time.sleep(0.1)
-            listed = devices(of)
-            if listed["source"] != str(there) or len(listed["devices"]) != 1:
-                raise volume.Failed("it is not on %s: %s" % (there, listed))
-            more.verify()
-        of.dendro("umount", of.root)
-        of.dendro("check", "--data", of.image)
-    finally:
-        volume.run("losetup", "-d", loop, check=False)
+        change.change()
+        took_s = time.monotonic() - started
+    except volume.Failed as error:
+        if not takes_s or time.monotonic() - started < after_s:
+            complaints.append("without a kill: %s" % error)
+    if takes_s:
+        killer.join()
+        complaints += load.join() + work.stop()
+        volume.run("umount", "-l", of.root, check=False)
+        on.mount_one(change.among, rng)
+        found, line = on.differences(load)
+    else:
+        complaints += load.stop() + work.stop()
+        found, line = on.differences(load)
+    before = ["after the kill: " + complaint for complaint in found]
+    states = sorted(on.states().values())
+    change.complete()
+    found, _ = on.differences(load)
+    complaints += before + ["completed: " + complaint for complaint in found]
+    if number % 3 == 0 or complaints:
+        for member in on.members:
+            complaints += on.alone(member, load)
+    of.dendro("sync", of.root)
+    volume.run("rm", "-rf", load.base)
+    how = "killed after %.2f s, found %s" % (after_s, "+".join(states)) if takes_s else "not killed"
+    return complaints, "%s; %s" % (how, line), took_s
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="512M")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of each kind")
+    parser.add_argument("--kinds", default="halves,replace,members,migrate")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tree", default="/usr/include/linux", help="a tree that is copied around")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
+    kinds = {"halves": Halves, "replace": Replace, "members": Members, "migrate": Migrate}
+    failures, rounds = 0, 0
+
+    def report(complaints):
+        for complaint in complaints[:5]:
+            print("    FAILED: " + complaint, flush=True)
+        return bool(complaints)
+
     with volume.scratch("devices") as directory:
-        of = volume.Volume(directory, arguments.size)
-        other = of.directory / "other.img"
-        of.dendro("mkfs", "--force", "--size", of.size, "--copies", "2", of.image, other)
-        of.mount("nofuseblk")
-        share = lose_and_return(of, other, rng)
-        first, second = of.directory / "disk.img", of.directory / "other.img"
-        of.image = first
-        for _ in range(arguments.rounds):
-            kill(of, second, rng)
-        if os.geteuid() == 0:
-            of.dendro("device", "remove", of.root, second)
-            migrate(of, rng)
-        else:
-            of.dendro("umount", of.root)
-        if share >= 0.1:
-            raise volume.Failed("too much is copied")
-    print("all held")
+        on = Set(directory, arguments)
+        on.write_large(rng, 1 / 3)
+        on.members.append(on.path("other.img"))
+        on.device("add", on.of.root, on.members[1])
+        failures += report(lose_and_return(on, rng))
+        try:
+            for name in arguments.kinds.split(","):
+                if name == "migrate":
+                    if os.geteuid() != 0:
+                        continue
+                    on.device("remove", on.of.root, on.members.pop())
+                    backing = on.path("loop.backing")
+                    with open(backing, "wb") as file:
+                        file.truncate(on.size)
+                    on.loop = volume.pathlib.Path(
+                        volume.run("losetup", "-f", "--show", backing).stdout.decode().strip())
+                takes_s = 0
+                for number in range(arguments.rounds + 1):
+                    complaints, line, took_s = round_of(on, kinds[name], number, takes_s, rng)
+                    print("%s %d: %s" % (name, number, line), flush=True)
+                    takes_s = takes_s or took_s
+                    failures += report(complaints)
+                    rounds += 1
+                    if complaints and os.environ.get("DENDRO_TEST_KEEP"):
+                        return 1
+            on.of.dendro("umount", on.of.root)
+            failures += report(on.of.panics())
+        finally:
+            if hasattr(on, "loop"):
+                volume.run("umount", "-l", on.of.root, check=False)
+                volume.run("losetup", "-d", on.loop, check=False)
+    print("%d rounds, %d failed" % (rounds, failures))
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -268,8 +268,9 @@ def punch(fd, offset, length):
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
-def write_along(writer, seed, root, journal):
+def write_along(writer, seed, base, journal, pause_s):
     """One writer's process: works until the mount dies, or is full."""
+    root = os.path.join(base, "w%d" % writer)
     os.umask(0o022)
     fd = os.open(journal, os.O_WRONLY | os.O_APPEND)
     for number, (_, kind, arguments) in enumerate(operations((seed, writer)), 1):
@@ -285,6 +286,7 @@ def write_along(writer, seed, root, journal):
                 os.write(fd, b"%d %d x %s: %s\n" % (writer, number, kind.encode(), str(error).encode()))
             return
         os.write(fd, b"%d %d e %s\n" % (writer, number, kind.encode()))
+        time.sleep(pause_s)
 
 
 def make_noise(seed, root, source):
@@ -334,7 +336,7 @@ class Journal:
         fsyncs = {}
         self.durable = {writer: 0 for writer in range(writers)}
         with open(path, encoding="utf-8") as lines:
-            for place, line in enumerate(lines):
+            for place, line in enumerate(lines, 1):
                 writer, number, mark, what = line.rstrip("\n").split(" ", 3)
                 writer, number = int(writer), int(number)
                 if mark == "b":
@@ -405,36 +407,61 @@ def check(seed, root, journal_path, writers):
     return complaints, "%d operations, the last %d lost" % (done, lost)
 
 
+class Load:
+    """Writers, and noise, in a new directory of a mount. A pause after each operation keeps the
+    comparison short where they work for long."""
+
+    def __init__(self, disk, name, seed, writers=2, noise=None, pause_s=0):
+        self.seed, self.writers, self.base = seed, writers, disk.root / name
+        self.base.mkdir()
+        for writer in range(writers):
+            (self.base / ("w%d" % writer)).mkdir()
+        disk.dendro("sync", disk.root)
+        self.journal = disk.directory / "journal"
+        self.journal.write_bytes(b"")
+        of = (seed, str(self.base), str(self.journal))
+        self.processes = [
+            multiprocessing.Process(target=write_along, args=(writer, *of, pause_s))
+            for writer in range(writers)]
+        if noise:
+            self.processes.append(multiprocessing.Process(
+                target=make_noise, args=(repr(seed), str(self.base), noise)))
+        for process in self.processes:
+            process.start()
+
+    def join(self, timeout_s=60):
+        """Waits until a dead mount has ended it; answers complaints."""
+        for process in self.processes:
+            process.join(timeout_s)
+            if process.is_alive():
+                process.kill()
+                return ["a process hangs on the dead mount"]
+        return []
+
+    def stop(self):
+        """Ends it on a mount that lives; answers complaints."""
+        for process in self.processes:
+            process.kill()
+        return self.join()
+
+    def check(self):
+        """Compares what is there with what was done; answers complaints and a line about it."""
+        return check(self.seed, str(self.base), self.journal, self.writers)
+
+
 def round_of(disk, number, arguments, noise):
     """Works, kills, mounts, checks; answers complaints and how long mounting took."""
     seed = (arguments.seed, number)
     rng = random.Random(repr(seed))
-    base = disk.root / ("round%d" % number)
-    base.mkdir()
-    for writer in range(arguments.writers):
-        (base / ("w%d" % writer)).mkdir()
-    disk.dendro("sync", disk.root)
-    journal = disk.directory / "journal"
-    journal.write_bytes(b"")
-    processes = [
-        multiprocessing.Process(
-            target=write_along, args=(writer, seed, str(base / ("w%d" % writer)), str(journal)))
-        for writer in range(arguments.writers)
-    ] + [
-        multiprocessing.Process(target=make_noise, args=(repr(seed), str(base), noise))
-    ]
+    load = Load(disk, "round%d" % number, seed, arguments.writers, noise)
     pid = disk.pid()
-    for process in processes:
-        process.start()
     time.sleep(rng.choice([0.05, 0.5, 2, 8]) * rng.random() + 0.02)
     volume.kill_and_wait(pid)
-    for process in processes:
-        process.join(60)
-        if process.is_alive():
-            process.kill()
-            return ["a process hangs on the dead mount"], 0.0, ""
+    complaints = load.join()
+    if complaints:
+        return complaints, 0.0, ""
     took_s = disk.mount()
-    complaints, line = check(seed, str(base), journal, arguments.writers)
+    complaints, line = load.check()
     if took_s > LONGEST_MOUNT_S:
         complaints.append("mounting took %.2f s" % took_s)
     return complaints, took_s, line
