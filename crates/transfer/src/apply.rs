@@ -4,7 +4,7 @@
 //! lists that are gone are not deleted again, and records, pages and holes are put as they are to
 //! be.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use dendro_disk::{Aru, Error, GROUP_PAGES, Lid, ListHints, Op, PAGE_SIZE, Versions, View};
 use dendro_stream::{Item, ListChange, Position};
@@ -77,9 +77,14 @@ impl<'d> Applier<'d> {
         ReceiveError::List { list: self.list, error }
     }
 
-    /// Takes an item, which follows those that were taken.
-    pub(crate) fn take(&mut self, item: &Item<'_>) -> Result<(), ReceiveError> {
-        self.apply(item)?;
+    /// Takes an item, which follows those that were taken. `go_on` is asked between its steps, of
+    /// which pages of zeros and holes may have any number.
+    pub(crate) fn take(
+        &mut self,
+        item: &Item<'_>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), ReceiveError> {
+        self.apply(item, go_on)?;
         let behind = |is_in_pages, index| Position { list: self.list.0, is_in_pages, index };
         self.position = match item {
             Item::List { .. } => behind(false, 0),
@@ -93,7 +98,11 @@ impl<'d> Applier<'d> {
         Ok(())
     }
 
-    fn apply(&mut self, item: &Item<'_>) -> Result<(), ReceiveError> {
+    fn apply(
+        &mut self,
+        item: &Item<'_>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), ReceiveError> {
         if let Item::Page { page_index, bytes } = item {
             return self.take_page(*page_index, bytes);
         }
@@ -110,8 +119,8 @@ impl<'d> Applier<'d> {
                 let op = Op::DeleteRecord { list: self.list, index: *index };
                 self.push(0, 0, op)
             }
-            Item::Zeros(pages) => self.zero(pages.clone()),
-            Item::Holes(pages) => self.punch(pages.clone()),
+            Item::Zeros(pages) => self.zero(pages.clone(), go_on),
+            Item::Holes(pages) => self.punch(pages.clone(), go_on),
             Item::Page { .. } => Ok(()),
         }
     }
@@ -173,7 +182,11 @@ impl<'d> Applier<'d> {
         self.push(data.len(), groups, Op::WritePages { list, first_page, data: data.into() })
     }
 
-    fn zero(&mut self, pages: Range<u64>) -> Result<(), ReceiveError> {
+    fn zero(
+        &mut self,
+        pages: Range<u64>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), ReceiveError> {
         let list = self.list;
         let mut first_page = pages.start;
         while first_page < pages.end {
@@ -181,12 +194,19 @@ impl<'d> Applier<'d> {
             let groups = count / GROUP_PAGES + 2;
             self.push(0, groups, Op::ZeroPages { list, first_page, count })?;
             first_page += count;
+            if first_page < pages.end && go_on().is_break() {
+                return Err(ReceiveError::Interrupted);
+            }
         }
         Ok(())
     }
 
     /// Makes holes, step by step, as a unit may change a bounded number of groups that have pages.
-    fn punch(&mut self, pages: Range<u64>) -> Result<(), ReceiveError> {
+    fn punch(
+        &mut self,
+        pages: Range<u64>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), ReceiveError> {
         self.commit()?;
         let (disk, list) = (self.disk, self.list);
         let mut from = pages.start;
@@ -197,6 +217,9 @@ impl<'d> Applier<'d> {
             let groups = count / GROUP_PAGES + 2;
             self.push(0, groups, Op::PunchPages { list, first_page, count })?;
             from = first_page + count;
+            if go_on().is_break() {
+                return Err(ReceiveError::Interrupted);
+            }
         }
     }
 

@@ -199,7 +199,7 @@ impl<'d> Receiver<'d> {
         let mut noted_bytes = read_bytes;
         loop {
             let Some(item) = decoder.next_item()? else { return self.applier.settle() };
-            self.applier.take(&item)?;
+            self.applier.take(&item, &mut || go_on(read_bytes))?;
             // Once for each frame.
             if decoder.read_bytes() != read_bytes {
                 read_bytes = decoder.read_bytes();

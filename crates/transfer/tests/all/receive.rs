@@ -13,7 +13,9 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::{ModelDisk, ModelVersions};
 use dendro_disk::{Error, Lid, LogicalDisk, PAGE_SIZE, Snapshot, Versions, View};
 use dendro_logdisk::LogDisk;
-use dendro_stream::{Decoder, Problem, StreamError};
+use dendro_stream::testing::sample::{self, OwnItem};
+use dendro_stream::testing::target;
+use dendro_stream::{Decoder, ListChange, Problem, StreamError};
 use dendro_transfer::{ReceiveError, Wanted, abandon, origin, receive};
 
 /// The volume that receives.
@@ -247,6 +249,23 @@ fn a_receiver_that_is_told_to_end_leaves_nothing() {
     });
     assert!(matches!(ended, Err(ReceiveError::Interrupted)));
     assert!(target.versions().branches().eq(table.branches()));
+}
+
+/// A short stream can state more pages of zeros than a map holds.
+#[test]
+fn a_receiver_ends_also_in_the_middle_of_one_item() {
+    let (source, a, _) = small_source();
+    let (header, _) = target::read(&sent(&source, &a, None).0).expect("it was sent just now");
+    let list = OwnItem::List { list: 9, change: ListChange::Made, hints: 0 };
+    let stream = sample::encode(&header, &[list, OwnItem::Zeros(0..1 << 51)], None);
+    let target = log_disk();
+    let mut decoder = Decoder::begin(&*stream).expect("it was encoded just now");
+    let mut asked = 0;
+    let ended = receive(&target, RECEIVER, &mut decoder, Wanted::default(), &mut |_| {
+        asked += 1;
+        if asked > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(ended, Err(ReceiveError::Interrupted)), "{ended:?}");
 }
 
 #[test]
