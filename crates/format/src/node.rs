@@ -109,7 +109,10 @@ impl ChildPtr {
 }
 
 /// The value of an entry of the map.
+// Values are moved often. A tag of eight bytes aligns what follows it, so a move reads that in the
+// units in which it was written, and does not wait until the processor has stored it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub enum Value {
     /// A list exists; its hints, as the client's interface encodes them.
     List(u16),

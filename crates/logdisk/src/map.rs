@@ -55,9 +55,8 @@ pub(crate) struct Map {
 
 /// What was under a key before an entry was put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replaced {
-    /// Nothing; the value is the key before it, if that is in the same leaf.
-    Nothing(Option<Key>),
+pub(crate) enum Replaced<T = ()> {
+    Nothing(T),
     Tombstone,
     Entry,
 }
@@ -205,42 +204,44 @@ impl Map {
     }
 
     /// Puts `value` under `key`; returns what was there.
-    pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Replaced> {
-        let (old, before) = self.put_entry(key, value, nodes)?;
-        let replaced = match &old {
-            None => Replaced::Nothing(before),
-            Some(Value::Tombstone) => Replaced::Tombstone,
-            Some(_) => Replaced::Entry,
-        };
-        self.undo.note(|| Change::Entry(key, old));
-        Ok(replaced)
+    pub(crate) fn put(&mut self, key: &Key, value: Value, nodes: &dyn Nodes) -> Outcome<Replaced> {
+        self.put_behind(key, value, nodes, |_| ())
     }
 
-    /// Puts an entry; returns the value that it replaces, or the key before it in the same leaf.
-    fn put_entry(
+    /// As [`Self::put`]. If nothing was under `key`, `look` is called with the key before it, if
+    /// that is in the same leaf.
+    pub(crate) fn put_behind<T>(
         &mut self,
-        key: Key,
+        key: &Key,
         value: Value,
         nodes: &dyn Nodes,
-    ) -> Outcome<(Option<Value>, Option<Key>)> {
+        look: impl FnOnce(Option<&Key>) -> T,
+    ) -> Outcome<Replaced<T>> {
         if self.root.is_none() {
-            let node = Node::Leaf(Leaf::with(vec![(key, value)]));
+            let node = Node::Leaf(Leaf::with(vec![(*key, value)]));
             self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
-            return Ok((None, None));
+            self.undo.note(|| Change::Entry(*key, None));
+            return Ok(Replaced::Nothing(look(None)));
         }
-        self.update_leaf(&key, nodes, |leaf, position, ledger| match position {
+        // What was there is noted here, and `look` called here, so that neither value nor key is
+        // returned through several calls: each move of what was just written in parts would wait
+        // until the processor has stored the parts.
+        self.update_leaf(key, nodes, |leaf, position, ledger, undo| match position {
             Ok(at) => {
                 let (old, weights) = leaf.change(at, |old| mem::replace(old, value));
                 ledger.exchange(weights);
-                ((Some(old), None), at)
+                let is_tombstone = matches!(old, Value::Tombstone);
+                undo.note(|| Change::Entry(*key, Some(old)));
+                (if is_tombstone { Replaced::Tombstone } else { Replaced::Entry }, at)
             }
             Err(at) => {
                 ledger.grow(Weight::of_entry(&value));
                 leaf.insert(at, key, value);
-                let before = at.checked_sub(1).map(|before| leaf.entries()[before].0);
-                ((None, before), at)
+                undo.note(|| Change::Entry(*key, None));
+                let before = at.checked_sub(1).map(|before| &leaf.entries()[before].0);
+                (Replaced::Nothing(look(before)), at)
             }
         })
     }
@@ -271,7 +272,7 @@ impl Map {
         nodes: &dyn Nodes,
         change: impl FnOnce(&mut Chunk) -> T,
     ) -> Outcome<T> {
-        self.update_leaf(key, nodes, |leaf, position, ledger| {
+        self.update_leaf(key, nodes, |leaf, position, ledger, _| {
             let at = position.expect("the key was just found");
             let (result, weights) = leaf.change(at, |value| match value {
                 Value::Chunk(chunk) => change(Arc::make_mut(chunk)),
@@ -289,7 +290,7 @@ impl Map {
         &mut self,
         key: &Key,
         nodes: &dyn Nodes,
-        update: impl FnOnce(&mut Leaf, Result<usize, usize>, &mut Ledger) -> (T, usize),
+        update: impl FnOnce(&mut Leaf, Result<usize, usize>, &mut Ledger, &mut Undo) -> (T, usize),
     ) -> Outcome<T> {
         let mut child = self.root.as_mut().expect("the tree has a root");
         let known =
@@ -313,7 +314,7 @@ impl Map {
                 }
             }
         };
-        let (result, changed_at) = update(leaf, position, &mut self.ledger);
+        let (result, changed_at) = update(leaf, position, &mut self.ledger, &mut self.undo);
         if !leaf.is_too_long() {
             return Ok(result);
         }
@@ -393,7 +394,7 @@ impl Map {
 
     fn undo_change(&mut self, change: Change) -> Outcome<()> {
         match change {
-            Change::Entry(key, Some(old)) => self.put_entry(key, old, &InMemory).map(drop),
+            Change::Entry(key, Some(old)) => self.put(&key, old, &InMemory).map(drop),
             Change::Entry(key, None) => {
                 let bounds = self.bounds();
                 let Some(root) = self.root.as_mut() else { return Ok(()) };

@@ -142,14 +142,14 @@ impl Leaf {
     }
 
     /// Puts an entry at `at`, its place in the order.
-    pub(crate) fn insert(&mut self, at: usize, key: Key, value: Value) {
+    pub(crate) fn insert(&mut self, at: usize, key: &Key, value: Value) {
         // Doubling the capacity would leave a third of the cache empty; a quarter more leaves an
         // eighth empty on average.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact((self.entries.len() / 4).max(8));
         }
         self.weight += Weight::of_entry(&value);
-        self.entries.insert(at, (key, value));
+        self.entries.insert(at, (*key, value));
     }
 
     /// Changes the value at `at`; returns what it took before and what it takes now.

@@ -68,7 +68,7 @@ fn random_changes_match_a_sorted_table_and_do_not_change_frozen_trees() {
         match rng.below(10) {
             0..5 => {
                 let value = value(&mut rng);
-                let replaced = map.put(key, value.clone(), &NoNodes).unwrap();
+                let replaced = map.put(&key, value.clone(), &NoNodes).unwrap();
                 let old = model.insert(key, value);
                 assert_eq!(replaced == Replaced::Entry, old.is_some());
             }
@@ -114,7 +114,7 @@ fn a_leaf_is_split_when_its_values_grow_in_place() {
     for index in 0..3000 {
         let mut chunk = Chunk::default();
         chunk.set(7, PageRef::ZERO);
-        map.put(key(index), Value::Chunk(Arc::new(chunk)), &NoNodes).unwrap();
+        map.put(&key(index), Value::Chunk(Arc::new(chunk)), &NoNodes).unwrap();
     }
     for index in 0..3000 {
         for slot in 0..CHUNK_PAGES as u32 {
@@ -139,7 +139,7 @@ fn undoing_a_change_restores_the_entries_and_leaves_no_empty_leaf() {
             match rng.below(12) {
                 0..4 => {
                     let value = value(&mut rng);
-                    map.put(key, value.clone(), &NoNodes).unwrap();
+                    map.put(&key, value.clone(), &NoNodes).unwrap();
                     changed.insert(key, value);
                 }
                 4..8 => assert_eq!(map.remove(&key, &NoNodes).unwrap(), changed.remove(&key)),
@@ -160,7 +160,7 @@ fn undoing_a_change_restores_the_entries_and_leaves_no_empty_leaf() {
                         chunk.set(slot, PageRef::ZERO);
                     } else {
                         let value = Value::Chunk(Arc::new(chunk.clone()));
-                        map.put(key, value, &NoNodes).unwrap();
+                        map.put(&key, value, &NoNodes).unwrap();
                     }
                     changed.insert(key, Value::Chunk(Arc::new(chunk)));
                 }
@@ -254,7 +254,7 @@ impl Changing {
             let key = record(rng.below(20), rng.below(300));
             if rng.below(5) < 3 {
                 let value = value(rng);
-                map.put(key, value.clone(), nodes).unwrap();
+                map.put(&key, value.clone(), nodes).unwrap();
                 self.model.insert(key, value);
             } else {
                 assert_eq!(map.remove(&key, nodes).unwrap(), self.model.remove(&key));

@@ -41,6 +41,7 @@ impl Undo {
         self.is_recording
     }
 
+    #[inline]
     pub(super) fn note(&mut self, change: impl FnOnce() -> Change) {
         if self.is_recording {
             self.changes.push(change());

@@ -450,7 +450,7 @@ mod tests {
                 engine
                     .state_mut()
                     .map
-                    .put(item.key(head.branch, epoch), forged(to), &nodes)
+                    .put(&item.key(head.branch, epoch), forged(to), &nodes)
                     .unwrap();
             }
         }

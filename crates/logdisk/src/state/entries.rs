@@ -21,20 +21,24 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
         let epoch = self.versions.epoch();
-        let before = match self.map.put(item.key(branch, epoch), value, nodes)? {
-            Replaced::Nothing(before) => before,
-            replaced => return Ok(replaced == Replaced::Entry),
+        let may_hide = |before: Option<&Key>| match before {
+            Some(before) if ItemKey::of(before) != item => false,
+            Some(before) if before.branch == branch => {
+                self.versions.newest_pin(branch) < Some(before.epoch)
+            }
+            _ => true,
         };
-        if self.has_no_past(branch, item.list) {
-            return Ok(false);
+        let key = item.key(branch, epoch);
+        match self.map.put_behind(&key, value, nodes, may_hide)? {
+            Replaced::Nothing(may_hide) => {
+                if may_hide && !self.has_no_past(branch, item.list) {
+                    self.drop_unseen(branch, epoch, item, nodes)?;
+                }
+                Ok(false)
+            }
+            Replaced::Tombstone => Ok(false),
+            Replaced::Entry => Ok(true),
         }
-        let pin = self.versions.newest_pin(branch);
-        match before {
-            Some(before) if ItemKey::of(&before) != item => {}
-            Some(before) if before.branch == branch && pin >= Some(before.epoch) => {}
-            _ => self.drop_unseen(branch, epoch, item, nodes)?,
-        }
-        Ok(false)
     }
 
     /// Removes the newest entry that the branch's head saw before `epoch`, if no version sees it.
@@ -88,7 +92,7 @@ impl State {
         let ancestry = self.versions.head_ancestry(branch)?;
         let seen = self.newest(ancestry, item, nodes)?;
         if seen.is_some_and(|(_, value)| value != Value::Tombstone) {
-            self.map.put(item.key(branch, epoch), Value::Tombstone, nodes)?;
+            self.map.put(&item.key(branch, epoch), Value::Tombstone, nodes)?;
         }
         Ok(is_own)
     }
@@ -192,7 +196,7 @@ impl State {
     ) -> Outcome<()> {
         let key = system_key(list, index);
         match value {
-            Some(value) => drop(self.map.put(key, Value::Record(Arc::from(value)), nodes)?),
+            Some(value) => drop(self.map.put(&key, Value::Record(Arc::from(value)), nodes)?),
             None => drop(self.map.remove(&key, nodes)?),
         }
         Ok(())

@@ -89,7 +89,7 @@ impl State {
         if chunk.is_empty() {
             self.map.remove(key, nodes)?;
         } else {
-            self.map.put(*key, Value::Chunk(Arc::new(chunk)), nodes)?;
+            self.map.put(key, Value::Chunk(Arc::new(chunk)), nodes)?;
         }
         Ok(())
     }
