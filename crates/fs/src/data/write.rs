@@ -60,12 +60,11 @@ pub(super) fn write_locked(
     }
     let now = fs.now();
     (inode.mtime, inode.ctime) = (now, now);
+    let mut edits = fs.edits();
     if kill_priv || inode.state.contains(InodeState::CAPABILITY) {
-        let mut edits = fs.edits();
         drop_privileges(fs, &mut edits, ino, &mut inode, kill_priv)?;
-        edits.apply(&mut aru);
     }
-    fs.commit_inode(aru, guard, inode)
+    fs.commit_edits(aru, edits, guard, inode)
 }
 
 /// Adds the pages of a write to `aru`. Whole pages are borrowed from `data`; partial ones are

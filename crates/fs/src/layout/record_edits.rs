@@ -80,9 +80,10 @@ impl<'d> RecordEdits<'d> {
     }
 
     /// Adds the changes to `aru`.
-    pub(crate) fn apply(self, aru: &mut Aru<'_>) {
-        for Edit { list, index, old, new } in self.edits {
-            match new {
+    pub(crate) fn apply(mut self, aru: &mut Aru<'_>) {
+        for Edit { list, index, old, new } in &mut self.edits {
+            let (list, index) = (*list, *index);
+            match new.take() {
                 None => {}
                 Some(value) if !value.is_empty() => {
                     aru.put_record(list, index, value);

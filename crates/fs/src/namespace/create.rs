@@ -125,7 +125,8 @@ pub(crate) fn tmpfile(fs: &FsState, caller: &Caller<'_>, parent: Ino, mode: u32)
     let ino = Ino(fs.disk().allocate_list()?.0);
     let new = NewFile::plain(FileKind::Regular, mode);
     let mut edits = fs.edits();
-    let inode = new_inode(fs, caller, (parent, &dir), ino, &new, fs.now(), &mut edits)?;
+    let mut inode = Inode::new(new.kind, new.perm, fs.now());
+    inherit(fs, caller, (parent, &dir), (ino, &mut inode), &mut edits)?;
     drop(dir);
     let mut aru = fs.aru();
     aru.create_list(ino.lid(), ListHints::default());
@@ -173,9 +174,11 @@ fn make_in(
     let now = fs.now();
     let parent = dir.ino();
     let ino = Ino(fs.disk().allocate_list()?.0);
-    let mut new_dir = entries::add(&mut edits, dir, name, (ino, new.kind), now)?;
-    let mut inode = new_inode(fs, caller, (parent, dir.inode()), ino, new, now, &mut edits)?;
-    (inode.nlink, inode.parent) = (1, parent.0);
+    let mut new_dir = dir.edit();
+    entries::add(&mut edits, (parent, &mut new_dir), name, (ino, new.kind), now)?;
+    let mut inode = Inode::new(new.kind, new.perm, now);
+    inherit(fs, caller, (parent, dir.inode()), (ino, &mut inode), &mut edits)?;
+    (inode.nlink, inode.parent, inode.rdev) = (1, parent.0, new.rdev);
     if new.kind == FileKind::Directory {
         inode.nlink = 2;
         new_dir.nlink = new_dir.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
@@ -193,35 +196,31 @@ fn make_in(
     Ok(attr)
 }
 
-/// The i-node of a new file without a name. Group, mode, ACLs and security context follow from its
-/// directory and the caller.
-fn new_inode(
+/// Gives a new file what follows from its directory and the caller: owner, group, mode, ACLs and
+/// security context.
+fn inherit(
     fs: &FsState,
     caller: &Caller<'_>,
     (parent, dir): (Ino, &Inode),
-    ino: Ino,
-    new: &NewFile<'_>,
-    now: FileTime,
+    (ino, inode): (Ino, &mut Inode),
     edits: &mut RecordEdits<'_>,
-) -> Result<Inode> {
-    let mut inode = Inode::new(new.kind, new.perm, now);
+) -> Result<()> {
     inode.uid = caller.uid;
     inode.gid = caller.gid;
-    inode.rdev = new.rdev;
     if dir.perm & S_ISGID != 0 {
         inode.gid = dir.gid;
-        if new.kind == FileKind::Directory {
+        if inode.kind == FileKind::Directory {
             inode.perm |= S_ISGID;
         }
     }
-    if new.kind != FileKind::Symlink {
-        inherit_acl(fs, caller.umask, (parent, dir), (ino, &mut inode), edits)?;
+    if inode.kind != FileKind::Symlink {
+        inherit_acl(fs, caller.umask, (parent, dir), (ino, inode), edits)?;
     }
     for (name, value) in caller.security_context {
         check_security_attribute(name, value)?;
-        xattr::put(fs, edits, ino, &mut inode, name, Some(value))?;
+        xattr::put(fs, edits, ino, inode, name, Some(value))?;
     }
-    Ok(inode)
+    Ok(())
 }
 
 /// Gives a new file the ACLs and mode that its directory's default ACL determines. If the directory
@@ -265,8 +264,8 @@ pub(super) fn new_whiteout(
     aru: &mut Aru<'_>,
 ) -> Result<(Ino, Inode)> {
     let ino = Ino(fs.disk().allocate_list()?.0);
-    let new = NewFile::plain(FileKind::CharDevice, 0);
-    let mut inode = new_inode(fs, caller, (dir.ino(), dir.inode()), ino, &new, now, edits)?;
+    let mut inode = Inode::new(FileKind::CharDevice, 0, now);
+    inherit(fs, caller, (dir.ino(), dir.inode()), (ino, &mut inode), edits)?;
     inode.nlink = 1;
     aru.create_list(ino.lid(), ListHints::default());
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());

@@ -20,38 +20,36 @@ pub(super) fn find(
     Ok(dirent::find(record, name.bytes)?.map(|entry| (entry.ino, entry.kind)))
 }
 
-/// Adds an entry that does not exist yet. Returns the new state of the directory.
+/// Adds an entry that does not exist yet to `dir`, the new state of the locked directory `parent`.
 pub(super) fn add(
     edits: &mut RecordEdits<'_>,
-    dir: &WriteGuard<'_>,
+    (parent, dir): (Ino, &mut Inode),
     name: Name<'_>,
     (ino, kind): (Ino, FileKind),
     now: FileTime,
-) -> Result<Inode> {
-    dir.inode().check_changeable()?;
-    let mut new_dir = dir.edit();
-    let record = edits.load(dir.ino().lid(), name.index)?;
+) -> Result<()> {
+    dir.check_changeable()?;
+    let record = edits.load(parent.lid(), name.index)?;
     dirent::insert(record, name.bytes, ino, kind)?;
-    new_dir.size = new_dir.size.saturating_add(dirent::entry_len(name.bytes) as u64);
-    (new_dir.mtime, new_dir.ctime) = (now, now);
-    Ok(new_dir)
+    dir.size = dir.size.saturating_add(dirent::entry_len(name.bytes) as u64);
+    (dir.mtime, dir.ctime) = (now, now);
+    Ok(())
 }
 
-/// Removes an entry that exists. Returns the new state of the directory.
+/// Removes an entry that exists from `dir`, the new state of the locked directory `parent`.
 pub(super) fn remove(
     edits: &mut RecordEdits<'_>,
-    dir: &WriteGuard<'_>,
+    (parent, dir): (Ino, &mut Inode),
     name: Name<'_>,
     now: FileTime,
-) -> Result<Inode> {
-    let mut new_dir = dir.edit();
-    let record = edits.load(dir.ino().lid(), name.index)?;
+) -> Result<()> {
+    let record = edits.load(parent.lid(), name.index)?;
     if !dirent::remove(record, name.bytes)? {
-        return Err(FsError::Corrupted(format!("directory {} lost an entry", dir.ino())));
+        return Err(FsError::Corrupted(format!("directory {parent} lost an entry")));
     }
-    new_dir.size = new_dir.size.saturating_sub(dirent::entry_len(name.bytes) as u64);
-    (new_dir.mtime, new_dir.ctime) = (now, now);
-    Ok(new_dir)
+    dir.size = dir.size.saturating_sub(dirent::entry_len(name.bytes) as u64);
+    (dir.mtime, dir.ctime) = (now, now);
+    Ok(())
 }
 
 /// Refuses a directory that has entries.

@@ -43,7 +43,8 @@ pub(crate) fn link(fs: &FsState, ino: Ino, parent: Ino, name: &[u8]) -> Result<A
         orphan_list::leave(&mut aru, ino);
         orphan_list::enter_if_freeing(&mut aru, ino, &inode);
     }
-    let new_dir = entries::add(&mut edits, &dir, name, (ino, inode.kind), now)?;
+    let mut new_dir = dir.edit();
+    entries::add(&mut edits, (parent, &mut new_dir), name, (ino, inode.kind), now)?;
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
     fs.commit_edits(aru, edits, &mut dir, new_dir)?;
     if is_unnamed {

@@ -43,7 +43,8 @@ fn remove(fs: &FsState, parent: Ino, name: &[u8], directory: bool) -> Result<()>
     }
     let now = fs.now();
     let mut aru = fs.aru();
-    let mut new_dir = entries::remove(&mut edits, &dir, name, now)?;
+    let mut new_dir = dir.edit();
+    entries::remove(&mut edits, (parent, &mut new_dir), name, now)?;
     if directory {
         new_dir.nlink = new_dir.nlink.saturating_sub(1);
     }

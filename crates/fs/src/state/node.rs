@@ -210,17 +210,20 @@ impl WriteGuard<'_> {
 
     /// A copy for changing, with the latest access time. Others see it after [`Self::set`].
     pub(crate) fn edit(&self) -> Inode {
-        let mut inode = self.inode().clone();
-        if let Some(atime) = self.node.pending_atime() {
-            inode.atime = atime;
+        match self.node.pending_atime() {
+            None => self.inode().clone(),
+            Some(atime) => Inode { atime, ..self.inode().clone() },
         }
-        inode
     }
 
     /// Stores a changed copy, which is committed.
     pub(crate) fn set(&mut self, inode: Inode) {
         self.node.pending_atime.store(NO_ATIME, Ordering::Relaxed);
-        *self.slot = Slot::Live(inode);
+        match &mut *self.slot {
+            // The i-node is moved once, not into a new slot that is then moved too.
+            Slot::Live(old) => *old = inode,
+            slot => *slot = Slot::Live(inode),
+        }
     }
 
     /// Records that the file was removed; `inode` is its last state.
