@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::space::Reservation;
-use crate::types::{Lid, ListHints, View};
+use crate::types::{Lid, ListHints, Record, View};
 
 /// One change to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Op<'a> {
         /// Where.
         index: u64,
         /// 1 to [`crate::MAX_RECORD_LEN_BYTES`] bytes.
-        value: Cow<'a, [u8]>,
+        value: Record,
     },
     /// Deletes a record. Without one at `index`, nothing happens.
     DeleteRecord {
@@ -157,12 +157,7 @@ impl<'a> Aru<'a> {
     }
 
     /// Adds [`Op::PutRecord`].
-    pub fn put_record(
-        &mut self,
-        list: Lid,
-        index: u64,
-        value: impl Into<Cow<'a, [u8]>>,
-    ) -> &mut Self {
+    pub fn put_record(&mut self, list: Lid, index: u64, value: impl Into<Record>) -> &mut Self {
         self.push(Op::PutRecord { list, index, value: value.into() })
     }
 

@@ -31,12 +31,12 @@ mod versions;
 pub use aru::{Aru, Op};
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
-pub use logical_disk::{LogicalDisk, Record};
+pub use logical_disk::LogicalDisk;
 pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
     CommitSeq, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-    MAX_UNIT_GROUPS, View,
+    MAX_UNIT_GROUPS, Record, View,
 };
 pub use versions::{
     Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage, Versions, check_name,

@@ -1,7 +1,6 @@
 //! The interface of a logical disk.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::aru::Aru;
 #[allow(unused_imports, reason = "named in the documentation")]
@@ -9,14 +8,11 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::scan::{ScanPoint, Scanned};
 use crate::space::{Reservation, Space};
-use crate::types::{CommitSeq, Lid, ListHints, View};
+use crate::types::{CommitSeq, Lid, ListHints, Record, View};
 #[allow(unused_imports, reason = "named in the documentation")]
 use crate::types::{GROUP_PAGES, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS};
 #[allow(unused_imports, reason = "named in the documentation")]
 use dendro_base::units::PAGE_SIZE;
-
-/// A record's value. Reading one shares it with the disk's own memory.
-pub type Record = Arc<[u8]>;
 
 /// An ordered, sparse collection of lists of blocks.
 ///

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use dendro_base::sync::Arc;
+
+/// A record's value. The disk and its clients share the memory of those that they read or put.
+pub type Record = Arc<[u8]>;
+
 /// The longest record, in bytes; the shortest has one.
 pub const MAX_RECORD_LEN_BYTES: usize = 1024;
 

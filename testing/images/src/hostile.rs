@@ -37,7 +37,7 @@ fn write(disk: &LogDisk) -> dendro_disk::Result<()> {
     for list in disk.lists(View::HEAD, Lid(0), 8)? {
         let mut aru = Aru::new(View::HEAD);
         let page = [7; PAGE_SIZE];
-        aru.put_record(list, 1, b"new").write_pages(list, 2, &page).punch_pages(list, 0, 2);
+        aru.put_record(list, 1, &b"new"[..]).write_pages(list, 2, &page).punch_pages(list, 0, 2);
         let _ = disk.commit(aru);
     }
     let list = disk.allocate_list()?;

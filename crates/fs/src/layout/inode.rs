@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE};
+use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE, Record};
 use zerocopy::IntoBytes;
 
 use super::format::{
@@ -103,7 +103,7 @@ impl Inode {
     }
 
     /// The record of the i-node.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Record {
         debug_assert!(self.state.contains(InodeState::INLINE) || self.inline.is_empty());
         debug_assert_eq!(self.state.contains(InodeState::PUNCHING), self.punched.is_some());
         let punched = self
@@ -138,13 +138,11 @@ impl Inode {
             xattr_names_len: self.xattr_names_len.into(),
             reserved1: 0.into(),
         };
-        let mut bytes = Vec::with_capacity(header_len + self.inline.len());
-        bytes.extend_from_slice(head.as_bytes());
-        if let Some(punched) = &punched {
-            bytes.extend_from_slice(punched.as_bytes());
+        let punched = punched.as_ref().map_or(&[][..], PunchedV1::as_bytes);
+        if header_len + self.inline.len() == size_of::<InodeV1>() {
+            return Record::from(head.as_bytes());
         }
-        bytes.extend_from_slice(&self.inline);
-        bytes
+        [head.as_bytes(), punched, &self.inline].concat().into()
     }
 
     /// The i-node that a record holds.
@@ -431,7 +429,7 @@ mod tests {
         }
         for at in 0..bytes.len() {
             for flip in [1, 0x80, 0xff] {
-                let mut damaged = bytes.clone();
+                let mut damaged = bytes.to_vec();
                 damaged[at] ^= flip;
                 let _ = Inode::decode(Ino(9), &damaged);
                 // Whatever is made of it is an i-node.
@@ -445,7 +443,7 @@ mod tests {
     #[test]
     fn a_later_minor_version_may_have_a_longer_head() {
         let inode = sample();
-        let mut bytes = inode.encode();
+        let mut bytes = inode.encode().to_vec();
         bytes[2] += 8;
         bytes.splice(120..120, [0xaa; 8]);
         assert_eq!(Inode::decode(Ino(9), &bytes).unwrap(), inode);

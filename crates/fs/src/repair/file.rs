@@ -44,7 +44,7 @@ pub(super) fn mend(head: &Head<'_>, ino: Ino, findings: &[&Finding]) -> Result<(
     inode.state.set(InodeState::CAPABILITY, account.has_capability);
     if disk.record(view, ino.lid(), HEAD_INDEX)?.is_none_or(|old| *old != *inode.encode()) {
         inode.ctime = head.now();
-        edits.put(ino.lid(), HEAD_INDEX, inode.encode());
+        edits.put(ino.lid(), HEAD_INDEX, inode.encode().to_vec());
     }
     head.commit(edits, |_| ())?;
     remove_strays(head, ino, inode.kind)

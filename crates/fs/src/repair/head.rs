@@ -107,7 +107,7 @@ impl<'d> Head<'d> {
         if let Some(mut inode) = self.inode(edits, ino)? {
             change(&mut inode);
             inode.ctime = self.now;
-            edits.put(ino.lid(), HEAD_INDEX, inode.encode());
+            edits.put(ino.lid(), HEAD_INDEX, inode.encode().to_vec());
         }
         Ok(())
     }

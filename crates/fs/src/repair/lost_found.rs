@@ -184,7 +184,7 @@ fn make(head: &Head<'_>, directory: Ino, name: &[u8]) -> Result<Ino> {
     (inode.nlink, inode.parent) = (2, directory.0);
     let mut edits = head.edits();
     head.add_entry(&mut edits, directory, name, Child { ino, kind: FileKind::Directory })?;
-    edits.put(list, HEAD_INDEX, inode.encode());
+    edits.put(list, HEAD_INDEX, inode.encode().to_vec());
     head.commit(edits, |aru| {
         aru.create_list(list, ListHints::default());
     })?;

@@ -77,9 +77,8 @@ struct Application<'e, 'a> {
     /// Lists that are known to exist, and lists that the unit itself has deleted.
     known: SmallVec<[Lid; 4]>,
     deleted: SmallVec<[Lid; 2]>,
-    /// How many of the pages and records have been applied to the state.
+    /// How many of the pages have been applied to the state.
     page_count: usize,
-    record_count: usize,
     placed: SmallVec<[Placed; 1]>,
 }
 
@@ -173,7 +172,6 @@ impl<'e, 'a> Application<'e, 'a> {
             known: SmallVec::new(),
             deleted: SmallVec::new(),
             page_count: 0,
-            record_count: 0,
             placed: SmallVec::new(),
         }
     }
@@ -212,10 +210,10 @@ impl<'e, 'a> Application<'e, 'a> {
                 self.require(*list)?;
                 self.engine.state_mut().put_list(branch, list.0, hints.bits(), nodes)?;
             }
-            Op::PutRecord { list, index, .. } => {
-                let value = Arc::clone(&self.contents.records[self.record_count]);
+            Op::PutRecord { list, index, value } => {
+                let (index, value) = (*index, Arc::clone(value));
                 let is_own =
-                    self.engine.state_mut().put_record(branch, list.0, *index, value, nodes)?;
+                    self.engine.state_mut().put_record(branch, list.0, index, value, nodes)?;
                 self.require_of(*list, is_own)?;
             }
             Op::DeleteRecord { list, index } => {
@@ -266,7 +264,6 @@ impl<'e, 'a> Application<'e, 'a> {
             self.engine.make_room(self.unit, 0, 0, len)?;
             self.enter_record(op);
         }
-        self.record_count += usize::from(matches!(op, Op::PutRecord { .. }));
         Ok(())
     }
 
@@ -472,7 +469,7 @@ impl<'e, 'a> Application<'e, 'a> {
         if self.logging == Logging::Along {
             return;
         }
-        (self.page_count, self.record_count) = (0, 0);
+        self.page_count = 0;
         self.engine.partial().set_context(self.unit.context());
         for op in ops {
             match op {
@@ -488,7 +485,6 @@ impl<'e, 'a> Application<'e, 'a> {
                 }
                 op => self.enter_record(op),
             }
-            self.record_count += usize::from(matches!(op, Op::PutRecord { .. }));
         }
     }
 
@@ -512,8 +508,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             Op::DeleteList { list } => Record::DeleteList { list: list.0 },
             Op::SetHints { list, hints } => Record::SetHints { list: list.0, hints: hints.bits() },
-            Op::PutRecord { list, index, .. } => {
-                let value = &self.contents.records[self.record_count];
+            Op::PutRecord { list, index, value } => {
                 return self.engine.partial().push_put(list.0, *index, value);
             }
             Op::DeleteRecord { list, index } => {

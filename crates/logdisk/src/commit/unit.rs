@@ -75,30 +75,24 @@ pub(super) const fn chunks_in(first_page: u64, count: u64) -> u64 {
     }
 }
 
-/// What a unit stores, in its order: the pages that it writes and the records that it puts.
-/// Computing checksums and copies takes most of the time of a commit and needs no lock, so it is
-/// done before.
+/// The pages that a unit writes, in its order. Computing checksums and copies takes most of the
+/// time of a commit and needs no lock, so it is done before.
 pub(super) struct Contents<'a> {
     pub(super) pages: SmallVec<[Content<'a>; 1]>,
-    pub(super) records: SmallVec<[Arc<[u8]>; 3]>,
     /// Pages that are kept in memory, by their place among the pages.
     pub(super) kept: SmallVec<[(usize, Arc<[u8]>); 1]>,
 }
 
 impl<'a> Contents<'a> {
     pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
-        let (mut pages, mut records) = (SmallVec::new(), SmallVec::new());
+        let mut pages = SmallVec::new();
         for op in aru.ops() {
-            match op {
-                Op::WritePages { data, .. } => {
-                    pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
-                }
-                Op::PutRecord { value, .. } => records.push(Arc::from(&**value)),
-                _ => {}
+            if let Op::WritePages { data, .. } = op {
+                pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
             }
         }
         let kept = if aru.kept().is_empty() { SmallVec::new() } else { kept_of(aru, &pages) };
-        Self { pages, records, kept }
+        Self { pages, kept }
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
         let mut aru = Aru::new(View::HEAD);
         for list in [list, other] {
             aru.create_list(list, ListHints::default());
-            aru.put_record(list, 0, b"record").write_pages(list, 0, b"page");
+            aru.put_record(list, 0, &b"record"[..]).write_pages(list, 0, b"page");
         }
         disk.commit(aru).unwrap();
         let snapshot = disk.snapshot(0, None).unwrap().view();

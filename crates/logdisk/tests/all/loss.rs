@@ -121,7 +121,7 @@ fn assert_reported(image: &[u8], lost: u64, what: &str) {
     assert!(names.len() == 1 && names[0].starts_with("recovered-"), "{what}: {names:?}");
     // What was given up does not come back, and is not reported as lost again.
     let mut aru = Aru::new(View::HEAD);
-    aru.put_record(LIST, lost, b"anew");
+    aru.put_record(LIST, lost, &b"anew"[..]);
     disk.commit(aru).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("the device works");
     drop(disk);
@@ -323,7 +323,7 @@ fn superblocks_overwritten_by_other_bytes_do_not_make_an_older_one_count() {
         let (device, disk) = open(&image, OpenOptions::default());
         let disk = disk.expect("it is sound");
         let mut aru = Aru::new(View::HEAD);
-        aru.put_record(LIST, UNITS + crash, b"after");
+        aru.put_record(LIST, UNITS + crash, &b"after"[..]);
         disk.commit(aru).expect("there is room");
         disk.flush(CommitSeq::LATEST).expect("the device works");
         image = device.to_bytes();
@@ -355,7 +355,7 @@ fn unreadable_superblock_slots_do_no_harm_if_newer_slots_can_be_read() {
     for _ in 0..40 {
         // Each checkpoint takes a superblock.
         let mut aru = Aru::new(View::HEAD);
-        aru.put_record(LIST, 1 << 40, b"changed");
+        aru.put_record(LIST, 1 << 40, &b"changed"[..]);
         disk.commit(aru).expect("there is room");
         disk.checkpoint().expect("the device works");
     }
@@ -404,7 +404,7 @@ fn a_torn_superblock_behind_one_that_left_its_slot_empty_is_no_loss_later() {
     };
     let work = |disk: &LogDisk| {
         let mut aru = Aru::new(View::HEAD);
-        aru.put_record(LIST, 1 << 40, b"changed");
+        aru.put_record(LIST, 1 << 40, &b"changed"[..]);
         disk.commit(aru).expect("there is room");
         disk.checkpoint()
     };

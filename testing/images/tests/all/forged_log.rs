@@ -17,7 +17,7 @@ fn open(device: &Arc<MemoryDevice>, options: OpenOptions) -> Result<LogDisk, Err
 
 fn put(disk: &LogDisk, index: u64) {
     let mut aru = Aru::new(View::HEAD);
-    aru.put_record(Lid::FIRST, index, b"record");
+    aru.put_record(Lid::FIRST, index, &b"record"[..]);
     disk.commit(aru).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("it works");
 }

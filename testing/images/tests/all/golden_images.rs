@@ -86,7 +86,7 @@ fn every_image_can_be_written_to() {
         let (device, disk) = open(&golden.image, false);
         let list = disk.allocate_list().unwrap();
         let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, Default::default()).put_record(list, 1, b"new");
+        aru.create_list(list, Default::default()).put_record(list, 1, &b"new"[..]);
         aru.delete_list(Lid::FIRST);
         disk.commit(aru).unwrap();
         disk.flush(CommitSeq::LATEST).unwrap();

@@ -40,13 +40,13 @@ fn with_unit_between_checkpoints() -> (LogDisk, Arc<MemoryDevice>, Vec<u8>, Lid)
     let list = disk.allocate_list().expect("it works");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default());
-    aru.put_record(list, 0, b"old");
+    aru.put_record(list, 0, &b"old"[..]);
     disk.commit(aru).expect("there is room");
     disk.checkpoint().expect("it works");
     let mut page = vec![0; 4096];
     Rng::new(1).fill(&mut page);
     let mut aru = Aru::new(View::HEAD);
-    aru.put_record(list, 0, b"new");
+    aru.put_record(list, 0, &b"new"[..]);
     aru.push(Op::WritePages { list, first_page: 0, data: page.clone().into() });
     disk.commit(aru).expect("there is room");
     disk.checkpoint().expect("it works");
@@ -79,7 +79,7 @@ fn an_older_checkpoint_does_not_count_if_the_log_behind_it_has_a_damaged_block()
 fn no_segment_is_read_that_only_a_forged_superblock_says_to_be_there() {
     let (disk, device, _, list) = with_unit_between_checkpoints();
     let mut aru = Aru::new(View::HEAD);
-    aru.put_record(list, 1, b"last");
+    aru.put_record(list, 1, &b"last"[..]);
     disk.commit(aru).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("it works");
     let mut bytes = device.to_bytes();
@@ -135,7 +135,7 @@ fn a_rebuilt_volume_opens_if_nothing_from_before_its_checkpoint_is_left() {
     let before = device.to_bytes();
     disk.snapshot(0, None).expect("there is room");
     let mut aru = Aru::new(View::HEAD);
-    aru.put_record(list, 0, b"newest");
+    aru.put_record(list, 0, &b"newest"[..]);
     disk.commit(aru).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("it works");
     let mut bytes = device.to_bytes();

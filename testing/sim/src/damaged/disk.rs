@@ -154,7 +154,7 @@ fn use_it(disk: &LogDisk) -> Outcome<()> {
     let view = disk.versions().main_head();
     for list in disk.lists(view, dendro_disk::Lid(0), 8).unwrap_or_default() {
         let mut aru = Aru::new(view);
-        aru.put_record(list, 1, b"new")
+        aru.put_record(list, 1, &b"new"[..])
             .write_pages(list, 2, &[7; PAGE_SIZE])
             .punch_pages(list, 0, 2);
         drop(disk.commit(aru));
