@@ -28,7 +28,7 @@ use dendro_versions::Service;
 
 /// Facts about an unmounted volume.
 pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
-    let (devices, disk) = open_to_read(source)?;
+    let (devices, disk) = open_to_read(source, as_mounted())?;
     let met_damage = Some(met_damage(&disk, false)?).filter(|met| met.place_count > 0);
     Ok(VolumeInfo { met_damage, ..describe(source, &disk, &devices) })
 }
@@ -54,12 +54,18 @@ pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo
     Ok(info)
 }
 
-/// Scrubs an unmounted volume, and calls `show` after each step.
+/// Scrubs an unmounted volume, and calls `show` after each step. Half of the memory is for the map
+/// and half for what is read next.
 pub(crate) fn scrub(
     source: &Path,
+    memory_bytes: Option<u64>,
     show: impl FnMut(&ScrubInfo),
 ) -> Result<(ScrubInfo, DamageInfo), Failure> {
-    scrub::scrub_to_end(&open(source)?, show)
+    let half = memory_bytes.map(|bytes| bytes / 2);
+    let options = as_mounted();
+    let cache_size_bytes = half.unwrap_or(u64::MAX).min(options.cache_size_bytes);
+    let (_, disk) = open_to_read(source, OpenOptions { cache_size_bytes, ..options })?;
+    scrub::scrub_to_end(&disk, half, show)
         .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
 }
 
@@ -195,7 +201,7 @@ pub(crate) fn devices(
     mut show: impl FnMut(u64, u64),
 ) -> Result<DevicesInfo, Failure> {
     if *request == DevicesRequest::List {
-        let (devices, disk) = open_to_read(source)?;
+        let (devices, disk) = open_to_read(source, as_mounted())?;
         return Ok(devices::info(&disk, &devices, source));
     }
     let fail =
@@ -242,15 +248,15 @@ pub(crate) fn open_for_writing(
 }
 
 /// Opens an unmounted volume for reading, on those of its devices that are there.
-fn open_to_read(source: &Path) -> Result<(Arc<Devices>, LogDisk), Failure> {
-    let options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
-    let devices = Arc::new(open_devices_to_read(source, &options)?);
-    let disk = open_disk(source, &devices, OpenOptions { read_only: true, ..as_mounted() })?;
+fn open_to_read(source: &Path, options: OpenOptions) -> Result<(Arc<Devices>, LogDisk), Failure> {
+    let device_options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    let devices = Arc::new(open_devices_to_read(source, &device_options)?);
+    let disk = open_disk(source, &devices, OpenOptions { read_only: true, ..options })?;
     Ok((devices, disk))
 }
 
 fn open(source: &Path) -> Result<LogDisk, Failure> {
-    open_to_read(source).map(|(_, disk)| disk)
+    open_to_read(source, as_mounted()).map(|(_, disk)| disk)
 }
 
 /// Options with the default cache of a mount: the number of dirty nodes limits how much can be

@@ -77,6 +77,7 @@ impl Scrubber {
                     state: ScrubState::Running,
                     started: SystemClock.now(),
                     rate_bytes_per_sec: request.rate_bytes_per_sec,
+                    memory_bytes: request.memory_bytes,
                     position: Scrub::new().position(),
                     last_complete,
                 });
@@ -89,8 +90,10 @@ impl Scrubber {
                     ScrubAction::Cancel => ScrubState::Cancelled,
                     _ => ScrubState::Running,
                 };
-                if request.action == ScrubAction::Resume && request.rate_bytes_per_sec.is_some() {
-                    kept.rate_bytes_per_sec = request.rate_bytes_per_sec;
+                if request.action == ScrubAction::Resume {
+                    let rate = request.rate_bytes_per_sec;
+                    kept.rate_bytes_per_sec = rate.or(kept.rate_bytes_per_sec);
+                    kept.memory_bytes = request.memory_bytes.or(kept.memory_bytes);
                 }
             }
         }
@@ -131,6 +134,7 @@ impl Scrubber {
             if let Some(kept) = state.kept.as_ref().filter(|of| of.state == ScrubState::Running) {
                 // A position that is none can only come from newer software.
                 let pass = Scrub::resume(&kept.position).unwrap_or_default();
+                let pass = with_memory(pass, kept.memory_bytes);
                 let rate_bytes_per_sec = kept.rate_bytes_per_sec;
                 return Some(Work { pass, rate_bytes_per_sec, change_count: state.change_count });
             }
@@ -193,6 +197,13 @@ impl Scrubber {
     }
 }
 
+fn with_memory(pass: Scrub, memory_bytes: Option<u64>) -> Scrub {
+    match memory_bytes {
+        Some(bytes) => pass.with_memory(usize::try_from(bytes).unwrap_or(usize::MAX)),
+        None => pass,
+    }
+}
+
 /// The report of the scrub that is recorded with a volume that nobody has mounted.
 ///
 /// # Errors
@@ -217,7 +228,7 @@ mod tests {
     use super::*;
 
     fn ask(action: ScrubAction) -> ScrubRequest {
-        ScrubRequest { action, rate_bytes_per_sec: None }
+        ScrubRequest { action, ..ScrubRequest::default() }
     }
 
     #[test]
@@ -236,8 +247,11 @@ mod tests {
         // The end of a step that began before a request changes nothing.
         scrubber.note_end(&work);
         assert_eq!(scrubber.state.lock().kept.as_ref().unwrap().state, ScrubState::Paused);
+        let memory = ScrubRequest { memory_bytes: Some(8 << 20), ..ask(ScrubAction::Resume) };
+        scrubber.change(&memory).unwrap();
         let rate = ScrubRequest { rate_bytes_per_sec: Some(7), ..ask(ScrubAction::Resume) };
-        scrubber.change(&rate).unwrap();
+        let kept = scrubber.change(&rate).unwrap().unwrap();
+        assert_eq!(kept.memory_bytes, Some(8 << 20));
         let work = scrubber.await_work().unwrap();
         assert_eq!(work.rate_bytes_per_sec, Some(7));
         scrubber.note_end(&work);

@@ -46,6 +46,9 @@ pub struct KeptScrub {
     pub started: Timestamp,
     /// The most bytes that are read in a second; `None`: what the volume's use leaves.
     pub rate_bytes_per_sec: Option<u64>,
+    /// The memory for what it reads next; `None`: as much as the disk takes of its own accord. It
+    /// is recorded in KiB.
+    pub memory_bytes: Option<u64>,
     /// Where it is, as the disk states it.
     pub position: Vec<u8>,
     /// The last pass that has reached the end.
@@ -71,7 +74,7 @@ impl KeptScrub {
             version: RECORD_VERSION,
             state,
             position_len: (self.position.len() as u16).into(),
-            reserved: 0.into(),
+            memory_kib: kib(self.memory_bytes).into(),
             started_nanos: self.started.0.into(),
             rate: self.rate_bytes_per_sec.unwrap_or(0).into(),
             last_started_nanos: last.started.0.into(),
@@ -102,10 +105,16 @@ impl KeptScrub {
             state,
             started: Timestamp(head.started_nanos.get()),
             rate_bytes_per_sec: Some(head.rate.get()).filter(|rate| *rate > 0),
+            memory_bytes: Some(u64::from(head.memory_kib.get()) << 10).filter(|bytes| *bytes > 0),
             position: position.to_vec(),
             last_complete: Some(last).filter(|last| last.ended.0 != 0),
         })
     }
+}
+
+/// 0 for none, and 1 at least for some.
+fn kib(memory_bytes: Option<u64>) -> u32 {
+    memory_bytes.map_or(0, |bytes| u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(1))
 }
 
 /// The scrub that is recorded in the main branch's `head`; `None` if there is none, or the record
@@ -145,6 +154,7 @@ mod tests {
             state: ScrubState::Running,
             started: Timestamp(-5),
             rate_bytes_per_sec: Some(1 << 20),
+            memory_bytes: Some(8 << 20),
             position: vec![9; 100],
             last_complete: None,
         };
@@ -159,6 +169,7 @@ mod tests {
                 state,
                 last_complete: Some(last),
                 rate_bytes_per_sec: None,
+                memory_bytes: None,
                 ..running.clone()
             };
             for scrub in [&running, &other] {

@@ -37,6 +37,9 @@ use crate::walk::WalkPoint;
 /// The memory for a batch: the blocks of some 2 GiB.
 const BATCH_BYTES: usize = 16 << 20;
 
+/// The most that it is set to: the blocks of some 128 GiB.
+const MAX_BATCH_BYTES: usize = 1 << 30;
+
 /// A pass over the volume: where it is, and what it has done.
 #[derive(Debug)]
 pub struct Scrub {
@@ -73,10 +76,11 @@ impl Scrub {
         Self::default()
     }
 
-    /// The same pass with about this much memory for what it will read next.
+    /// The same pass with this much memory for what it will read next, 1 GiB at most. Reading takes
+    /// 256 KiB more.
     #[must_use]
     pub fn with_memory(self, batch_bytes: usize) -> Self {
-        Self { batch_bytes, ..self }
+        Self { batch_bytes: batch_bytes.min(MAX_BATCH_BYTES), ..self }
     }
 
     /// What the pass has done.

@@ -67,10 +67,10 @@ pub(super) fn complete(arguments: &mut [OsString]) {
     }
 }
 
-/// The least memory with which a check or a rebuild works.
+/// The least memory with which a check, a rebuild or a scrub works.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 
-fn memory(text: &str) -> Result<u64, String> {
+pub(super) fn memory(text: &str) -> Result<u64, String> {
     match text::parse_size(text)? {
         bytes if bytes < MIN_MEMORY_BYTES => {
             Err(format!("it takes {} at least", text::size(MIN_MEMORY_BYTES)))

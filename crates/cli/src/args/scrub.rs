@@ -40,6 +40,10 @@ pub(crate) struct StartArgs {
     /// Read at most so many bytes in a second, whatever else goes on
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     pub(crate) rate: Option<u64>,
+    /// The memory for what it reads next, as 8M; without it, 16 MiB. Of a volume that is not
+    /// mounted, half of it is for the map
+    #[arg(long, value_name = "SIZE", value_parser = super::check::memory)]
+    pub(crate) memory: Option<u64>,
     /// Wait until it has come to the end, and report what it found
     #[arg(short, long)]
     pub(crate) wait: bool,

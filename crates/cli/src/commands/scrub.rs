@@ -29,6 +29,7 @@ struct Outcome<'a> {
     target: &'a str,
     state: ScrubState,
     rate_bytes_per_sec: Option<u64>,
+    memory_bytes: Option<u64>,
     started_unix_ns: Option<i64>,
     checked_bytes: u64,
     live_bytes: u64,
@@ -44,16 +45,18 @@ struct Asked<'a> {
     target: &'a Path,
     action: ScrubAction,
     rate_bytes_per_sec: Option<u64>,
+    memory_bytes: Option<u64>,
     waits: bool,
     json: bool,
 }
 
 impl<'a> Asked<'a> {
     fn of(args: &'a ScrubArgs) -> Self {
-        let with_rate = |action, args: &'a StartArgs| Self {
+        let with_bounds = |action, args: &'a StartArgs| Self {
             target: &args.target,
             action,
             rate_bytes_per_sec: args.rate,
+            memory_bytes: args.memory,
             waits: args.wait,
             json: args.json,
         };
@@ -61,13 +64,14 @@ impl<'a> Asked<'a> {
             target: &args.target,
             action,
             rate_bytes_per_sec: None,
+            memory_bytes: None,
             waits: false,
             json: args.json,
         };
         match &args.verb {
-            None => with_rate(ScrubAction::Start, &args.start),
-            Some(ScrubVerb::Start(args)) => with_rate(ScrubAction::Start, args),
-            Some(ScrubVerb::Resume(args)) => with_rate(ScrubAction::Resume, args),
+            None => with_bounds(ScrubAction::Start, &args.start),
+            Some(ScrubVerb::Start(args)) => with_bounds(ScrubAction::Start, args),
+            Some(ScrubVerb::Resume(args)) => with_bounds(ScrubAction::Resume, args),
             Some(ScrubVerb::Status(args)) => verb(ScrubAction::Status, args),
             Some(ScrubVerb::Pause(args)) => verb(ScrubAction::Pause, args),
             Some(ScrubVerb::Cancel(args)) => verb(ScrubAction::Cancel, args),
@@ -93,7 +97,7 @@ pub(crate) fn run(args: &ScrubArgs, quiet: bool) -> Result<ExitCode, Failure> {
                     &"it is not mounted, so there is nobody to leave time to: leave out --rate",
                 ));
             }
-            offline::scrub(&source, show)?
+            offline::scrub(&source, asked.memory_bytes, show)?
         }
         (Target::Unmounted(_), _) => {
             return Err(fail(&"it is not mounted, and a scrub goes on when it is"));
@@ -109,6 +113,7 @@ pub(crate) fn run(args: &ScrubArgs, quiet: bool) -> Result<ExitCode, Failure> {
             target: &asked.target.display().to_string(),
             state: info.state,
             rate_bytes_per_sec: info.rate_bytes_per_sec,
+            memory_bytes: info.memory_bytes,
             started_unix_ns: info.started_unix_ns,
             checked_bytes: info.checked_bytes,
             live_bytes: info.live_bytes,
@@ -130,8 +135,8 @@ fn ask(
     asked: &Asked<'_>,
     show: impl Fn(&ScrubInfo),
 ) -> Result<(ScrubInfo, DamageInfo), dendro_control::ClientError> {
-    let request =
-        ScrubRequest { action: asked.action, rate_bytes_per_sec: asked.rate_bytes_per_sec };
+    let Asked { action, rate_bytes_per_sec, memory_bytes, .. } = *asked;
+    let request = ScrubRequest { action, rate_bytes_per_sec, memory_bytes };
     let mut info = client.scrub(request)?;
     while asked.waits && info.state == ScrubState::Running {
         show(&info);
@@ -169,6 +174,9 @@ fn report(info: &ScrubInfo, places: &[DamagedPlace]) -> String {
     }
     if let Some(rate) = info.rate_bytes_per_sec {
         report += &format!("rate        {} a second\n", text::size(rate));
+    }
+    if let Some(memory) = info.memory_bytes {
+        report += &format!("memory      {}\n", text::size(memory));
     }
     if let Some(last) = &info.last_complete {
         report += &format!(

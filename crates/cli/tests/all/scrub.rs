@@ -93,7 +93,7 @@ fn a_pass_is_paused_and_goes_on_after_restarts_and_kills_until_it_is_cancelled()
         let refused = scratch.dendro(["scrub", verb, &mount]);
         assert!(refused.code == Some(1) && refused.err.contains("no scrub"), "{refused:?}");
     }
-    scrub(&scratch, &["--rate", "1M", &mount]);
+    scrub(&scratch, &["--rate", "1M", "--memory", "8M", &mount]);
     let checked = || status(&scratch)["checked_bytes"].as_u64().unwrap();
     crate::common::wait_until("something is read", || checked() > 1 << 20);
     let again = scratch.dendro(["scrub", "start", &mount]);
@@ -110,8 +110,8 @@ fn a_pass_is_paused_and_goes_on_after_restarts_and_kills_until_it_is_cancelled()
     );
     let resumed = scrub(&scratch, &["resume", "--rate", "2M", &mount]).0;
     assert_eq!(
-        (&resumed["state"], &resumed["rate_bytes_per_sec"]),
-        (&"running".into(), &(2 << 20).into())
+        (&resumed["state"], &resumed["rate_bytes_per_sec"], &resumed["memory_bytes"]),
+        (&"running".into(), &(2 << 20).into(), &(8 << 20).into())
     );
     scratch.dendro(["sync", &mount]).succeeds();
     // kill -9, and it goes on by itself, not from the beginning.

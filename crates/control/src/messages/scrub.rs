@@ -29,6 +29,9 @@ pub struct ScrubRequest {
     /// `None`: what the use of the volume leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_sec: Option<u64>,
+    /// With these two: the memory for what is read next, about. `None`: 16 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// How a scrub stands.
@@ -55,6 +58,8 @@ pub struct ScrubInfo {
     pub state: ScrubState,
     /// The most bytes that it reads in a second; `None`: what the use of the volume leaves.
     pub rate_bytes_per_sec: Option<u64>,
+    /// The memory for what it reads next, about; `None`: 16 MiB.
+    pub memory_bytes: Option<u64>,
     /// When it began, nanoseconds since 1970.
     pub started_unix_ns: Option<i64>,
     /// Bytes that it has read and compared.

@@ -8,18 +8,20 @@ use dendro_logdisk::{LogDisk, Scrub};
 
 use crate::damage;
 
-/// Performs a whole pass over `disk`, and calls `show` after each step. Returns the pass and the
-/// damage that it found.
+/// Performs a whole pass over `disk`, and calls `show` after each step. `memory_bytes` is for what
+/// it reads next; `None`: 16 MiB. Returns the pass and the damage that it found.
 ///
 /// # Errors
 /// The map cannot be read beyond some place.
 pub fn scrub_to_end(
     disk: &LogDisk,
+    memory_bytes: Option<u64>,
     mut show: impl FnMut(&ScrubInfo),
 ) -> Result<(ScrubInfo, DamageInfo), Error> {
-    let mut pass = Scrub::new();
+    let mut pass = super::with_memory(Scrub::new(), memory_bytes);
     let mut info = ScrubInfo {
         state: ScrubState::Running,
+        memory_bytes,
         started_unix_ns: Some(SystemClock.now().0),
         live_bytes: disk.stats().live_bytes,
         ..ScrubInfo::default()

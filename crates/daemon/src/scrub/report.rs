@@ -21,6 +21,7 @@ pub(super) fn info(kept: Option<&KeptScrub>, disk: &LogDisk) -> ScrubInfo {
             KeptState::Cancelled => ScrubState::Cancelled,
         },
         rate_bytes_per_sec: kept.rate_bytes_per_sec,
+        memory_bytes: kept.memory_bytes,
         started_unix_ns: Some(kept.started.0),
         checked_bytes: progress.checked_bytes,
         live_bytes,

@@ -355,7 +355,7 @@ const _: () = assert!(offset_of!(DamageV1, epoch) == 16);
 /// |  0 | 1 | `version` | 1 |
 /// |  1 | 1 | `state` | of the newest pass: 0 running, 1 paused, 2 finished, 3 cancelled |
 /// |  2 | 2 | `position_len` | bytes of the position |
-/// |  4 | 4 | `reserved` | 0 |
+/// |  4 | 4 | `memory_kib` | the memory for what it reads next, in KiB; 0: 16 MiB |
 /// |  8 | 8 | `started_nanos` | when the newest pass began, since 1970 |
 /// | 16 | 8 | `rate` | the most bytes that it reads in a second; 0: what the use of the volume leaves |
 /// | 24 | 8 | `last_started_nanos` | when the last pass that reached the end began |
@@ -371,7 +371,7 @@ pub struct ScrubV1 {
     pub version: u8,
     pub state: u8,
     pub position_len: U16,
-    pub reserved: U32,
+    pub memory_kib: U32,
     pub started_nanos: I64,
     pub rate: U64,
     pub last_started_nanos: I64,

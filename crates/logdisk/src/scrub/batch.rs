@@ -133,7 +133,10 @@ impl Volume {
         upto: Option<WalkPoint>,
         max_bytes: usize,
     ) -> Result<Batch> {
-        let mut batch = Batch { extents: Vec::new(), names: Vec::new(), upto: None };
+        // Room that is never used takes no memory, and a vector that grows takes twice its length.
+        let extents = Vec::with_capacity(max_bytes / size_of::<Extent>());
+        let names = Vec::with_capacity(max_bytes / size_of::<Name>());
+        let mut batch = Batch { extents, names, upto: None };
         let mut walk = MapWalk::at(from);
         let (layout, mirrors) = (self.layout(), self.read().state().segments().mirrors().clone());
         loop {

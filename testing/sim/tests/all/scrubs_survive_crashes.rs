@@ -59,6 +59,7 @@ fn record(disk: &LogDisk, scrub: &Scrub) -> Result<KeptScrub, FsError> {
         state: ScrubState::Running,
         started: Timestamp(1),
         rate_bytes_per_sec: None,
+        memory_bytes: None,
         position: scrub.position(),
         last_complete: None,
     };

@@ -129,7 +129,7 @@ fn a_scrub_has_these_bytes() {
         version: 1,
         state: 2,
         position_len: 3.into(),
-        reserved: 0.into(),
+        memory_kib: 9.into(),
         started_nanos: (-1).into(),
         rate: 4.into(),
         last_started_nanos: 5.into(),
@@ -140,7 +140,7 @@ fn a_scrub_has_these_bytes() {
     assert_eq!(
         hex(scrub.as_bytes()),
         concat!(
-            "0102030000000000ffffffffffffffff04000000000000000500000000000000",
+            "0102030009000000ffffffffffffffff04000000000000000500000000000000",
             "060000000000000007000000000000000800000000000000"
         )
     );
