@@ -59,18 +59,21 @@ impl Default for NamedPages {
 
 impl NamedPages {
     pub(super) fn of(partial: &Partial) -> Self {
-        let mut pages = Self::default();
-        for record in partial.records().flatten() {
-            let (list, first_page, page_count) = match record.record {
-                Record::WriteRun { list, first_page, crcs, .. } => (list, first_page, crcs.len()),
-                Record::WriteBlock { list, page, .. } => (list, page, 1),
-                _ => continue,
-            };
-            let last_page = first_page.saturating_add((page_count as u64).saturating_sub(1));
-            pages.first = pages.first.min((list, first_page / CHUNK_PAGES));
-            pages.last = pages.last.max((list, last_page / CHUNK_PAGES));
+        partial.records().flatten().fold(Self::default(), |pages, record| match record.record {
+            Record::WriteRun { list, first_page, crcs, .. } => {
+                pages.with(list, first_page, crcs.len() as u64)
+            }
+            Record::WriteBlock { list, page, .. } => pages.with(list, page, 1),
+            _ => pages,
+        })
+    }
+
+    fn with(self, list: u64, first_page: u64, page_count: u64) -> Self {
+        let last_page = first_page.saturating_add(page_count.saturating_sub(1));
+        Self {
+            first: self.first.min((list, first_page / CHUNK_PAGES)),
+            last: self.last.max((list, last_page / CHUNK_PAGES)),
         }
-        pages
     }
 
     /// Whether some key of them may lie in the gaps.
@@ -103,6 +106,31 @@ mod tests {
         assert!(!may_be_in(&four, 1, 3) && !may_be_in(&four, 10, u64::MAX - 1));
         assert!(!may_be_in(&[], 0, u64::MAX));
         assert!(may_be_in(&[1, 2, 3, 4, 5, 6], 100, 101));
+    }
+
+    #[test]
+    fn pages_lie_between_the_first_and_the_last_chunk() {
+        let meet = |pages: NamedPages, from: (u64, u64), to: (u64, u64)| {
+            let key = |(list, index)| Key::first(list, Space::Chunks, index);
+            pages.may_meet(Gaps(&[Gap { from: key(from), to: key(to) }]))
+        };
+        let none = NamedPages::default();
+        assert!(!meet(none, (0, 0), (u64::MAX, 0)));
+        // Of chunk 3, and of chunks 4 and 5.
+        let few = none.with(7, 3 * CHUNK_PAGES + 2, 1).with(7, 5 * CHUNK_PAGES - 1, 2);
+        assert!(
+            meet(few, (7, 3), (7, 4)) && meet(few, (7, 5), (7, 6)) && meet(few, (0, 0), (9, 0))
+        );
+        assert!(!meet(few, (0, 0), (7, 3)) && !meet(few, (7, 6), (9, 0)));
+        // An entry of the list itself is none of its pages.
+        let list =
+            Gap { from: Key::first(7, Space::List, 0), to: Key::first(7, Space::Records, 9) };
+        assert!(!few.may_meet(Gaps(&[list])));
+        let two = few.with(9, 0, 1);
+        assert!(
+            meet(two, (8, 0), (8, 1)) && meet(two, (9, 0), (9, 1)) && !meet(two, (9, 1), (10, 0))
+        );
+        assert!(meet(none.with(u64::MAX, u64::MAX, 5), (u64::MAX, 0), (u64::MAX, u64::MAX)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How often a rebuild reads the main log.
+//! How often a rebuild reads the device, and what it keeps of that in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +12,9 @@ use dendro_format::Head;
 use dendro_logdisk::OpenOptions;
 
 use crate::common::new_disk;
-use crate::rebuild::{SEGMENT_LEN_BYTES, destroy, destroy_older_checkpoints, nodes, open};
+use crate::rebuild::{
+    SEGMENT_LEN_BYTES, Whole, destroy, destroy_older_checkpoints, difference, nodes, open, volumes,
+};
 
 /// A device that counts how often is read from each offset.
 struct Counting {
@@ -122,6 +124,103 @@ fn a_log_that_does_not_fit_in_memory_is_not_read_for_each_gap_again() {
     let (count, reads) = reads_of_log(1 << 20);
     // It is read once when the rebuild is planned, and once when the map is written.
     assert!((count..=2 * count).contains(&reads), "{reads} reads of {count}");
+}
+
+/// A device that fails to read what covers this byte, so many times.
+struct FailingAtFirst {
+    below: MemoryDevice,
+    at: u64,
+    left: Mutex<u32>,
+}
+
+impl Device for FailingAtFirst {
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
+        let mut left = self.left.lock().expect("it works");
+        if (offset..offset + buf.len() as u64).contains(&self.at) && *left > 0 {
+            *left -= 1;
+            return Err(dendro_device::Error::Io {
+                operation: "read",
+                len_bytes: buf.len() as u64,
+                offset,
+                source: std::io::Error::other("it failed"),
+            });
+        }
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> dendro_device::Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> dendro_device::Result<()> {
+        self.below.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> dendro_device::Result<()> {
+        self.below.discard(offset, len_bytes)
+    }
+}
+
+#[test]
+fn what_the_sweep_could_not_read_is_read_again_when_it_is_needed() {
+    let whole = with_small_commits();
+    let mut bytes = whole.clone();
+    destroy_older_checkpoints(&mut bytes);
+    let leaves: Vec<_> = nodes(&whole).into_iter().filter(|(_, level)| *level == 0).collect();
+    destroy(&mut bytes, &leaves[0].0);
+    // The base needs the last leaf before the sweep. The sweep reads its segment as a whole, and
+    // then page by page.
+    let at = leaves[leaves.len() - 1].0.addr.bytes();
+    let mut kept = Vec::new();
+    for failure_count in 0..4 {
+        let below = MemoryDevice::from_bytes(&bytes);
+        let device = FailingAtFirst { below, at, left: Mutex::new(failure_count) };
+        let options = RebuildOptions::default();
+        let report = rebuild(&device, &options, &mut |_, _| ()).expect("it can be rebuilt");
+        assert_eq!(*device.left.lock().expect("it works"), 0, "{failure_count} failures");
+        assert!(report.restored.iter().all(|part| part.is_complete), "{report:?}");
+        let (disk, _) = open(&device.below.to_bytes()).expect("the volume opens");
+        kept.push(ModelVersions::read_from(&disk).expect("it can be read"));
+    }
+    assert!(kept.iter().all(|of| of.diff(&kept[0]).is_none()));
+}
+
+#[test]
+fn a_rebuild_in_little_memory_comes_to_the_same() {
+    let mut least = Vec::new();
+    for Whole { name, bytes: whole, .. } in volumes() {
+        let mut bytes = whole.clone();
+        let leaves = nodes(whole).into_iter().filter(|(_, level)| *level == 0);
+        leaves.step_by(2).for_each(|(leaf, _)| destroy(&mut bytes, &leaf));
+        let rebuilt = |memory_bytes| {
+            let device = MemoryDevice::from_bytes(&bytes);
+            let options = RebuildOptions { memory_bytes, ..RebuildOptions::default() };
+            let report = rebuild(&device, &options, &mut |_, _| ())?;
+            Ok::<_, dendro_check::Error>((format!("{report:?}"), device.to_bytes()))
+        };
+        let much = rebuilt(u64::MAX).expect("it can be rebuilt");
+        let mut memory_bytes = 1 << 10;
+        let little = loop {
+            match rebuilt(memory_bytes) {
+                Err(dendro_check::Error::Memory { .. }) => memory_bytes *= 2,
+                done => break done.expect("it can be rebuilt"),
+            }
+        };
+        assert_eq!(little.0, much.0, "{name} with {memory_bytes} bytes");
+        let contents = |bytes: &[u8]| {
+            let (disk, _) = open(bytes).expect("the volume opens");
+            ModelVersions::read_from(&disk).expect("it can be read")
+        };
+        let (little, much) = (contents(&little.1), contents(&much.1));
+        assert_eq!(difference(&little, &much), None, "{name} with {memory_bytes} bytes");
+        least.push(memory_bytes);
+    }
+    // Nothing that was read fits in an eighth of that.
+    assert!(least.iter().all(|bytes| *bytes / 8 < SEGMENT_LEN_BYTES as u64), "{least:?}");
 }
 
 #[test]
