@@ -28,7 +28,6 @@ use dendro_fs::FsError;
 
 pub use self::kinds::{Kind, all_kinds};
 pub use self::names::{find as names_of, of_mended, of_more};
-pub use self::versions::BEFORE_REPAIR;
 use self::versions::{kept_before_repairs, open_disk, versions};
 use crate::text;
 

@@ -17,6 +17,15 @@ pub enum Op<'a> {
         /// Its hints.
         hints: ListHints,
     },
+    /// Makes a list that the version has lost, with a number that other versions may have. What is
+    /// left of its records and pages is there again. On a disk that is not damaged, it is an empty
+    /// list; a version that had the list and deleted it may be refused one of that number.
+    RestoreList {
+        /// The list.
+        list: Lid,
+        /// Its hints.
+        hints: ListHints,
+    },
     /// Deletes a list with all its records and pages.
     DeleteList {
         /// The list.
@@ -149,6 +158,11 @@ impl<'a> Aru<'a> {
     /// Adds [`Op::CreateList`] with `hints`.
     pub fn create_list(&mut self, list: Lid, hints: ListHints) -> &mut Self {
         self.push(Op::CreateList { list, hints })
+    }
+
+    /// Adds [`Op::RestoreList`] with `hints`.
+    pub fn restore_list(&mut self, list: Lid, hints: ListHints) -> &mut Self {
+        self.push(Op::RestoreList { list, hints })
     }
 
     /// Adds [`Op::DeleteList`].

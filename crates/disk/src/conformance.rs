@@ -122,6 +122,7 @@ macro_rules! versions_conformance_cases {
             snapshots::hints_are_kept
             snapshots::pages_that_are_moved_or_swapped_are_kept
             snapshots::a_number_that_a_version_has_cannot_be_created
+            snapshots::a_list_that_others_have_is_restored_and_goes_its_own_way
             snapshots::a_snapshot_of_nothing_new_is_one_of_its_own
             snapshots::commits_to_the_past_are_refused
             snapshots::what_does_not_exist_cannot_be_read_or_changed

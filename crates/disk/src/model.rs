@@ -238,7 +238,7 @@ impl LogicalDisk for ModelDisk {
         self.check_space(&inner.versions, &aru)?;
         inner.versions.apply(aru.view(), aru.ops())?;
         for op in aru.ops() {
-            if let Op::CreateList { list, .. } = op {
+            if let Op::CreateList { list, .. } | Op::RestoreList { list, .. } = op {
                 inner.next_list = inner.next_list.max(Lid(list.0 + 1));
             }
         }

@@ -92,7 +92,7 @@ pub use layout::dirent::names_in;
 pub use layout::format;
 pub use mount::describe_lists;
 pub use paths::paths_of;
-pub use repair::{RepairOptions, Repaired, can_repair, repair};
+pub use repair::{BEFORE_REPAIR, RepairOptions, Repaired, can_repair, repair, repair_branches};
 pub use scrub::{KeptScrub, ScrubPass, ScrubState, keep_scrub, kept_scrub};
 pub use types::{
     AtimePolicy, Attr, Caller, Credentials, DirEntry, FallocateFlags, FileFlags, FileKind,

@@ -5,6 +5,7 @@
 //! each kind the check looks again, since what was mended changes what else is found. Whatever is
 //! mended is read from the disk anew.
 //!
+//! - [`branches`]: the heads of all branches.
 //! - [`head`]: the head that is changed: its units and entries.
 //! - [`file`]: i-nodes, pages, stray records. [`xattrs`]: extended attributes.
 //! - [`directory`]: the records of a directory.
@@ -19,6 +20,7 @@
 //!    entry for a directory, pages of a file that cannot have any.
 //! 3. Nothing is mended where records cannot be read: what they hold would seem not to be there.
 
+mod branches;
 mod directory;
 mod file;
 mod head;
@@ -31,8 +33,10 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 
+use dendro_base::Timestamp;
 use dendro_disk::{Aru, ListHints, LogicalDisk, View};
 
+pub use self::branches::{BEFORE_REPAIR, repair_branches};
 use self::head::{BATCH_LEN, Head};
 use self::names::Names;
 use crate::check::{CheckOptions, Finding, FindingCode, Mending, verify_with};
@@ -40,7 +44,7 @@ use crate::error::{FsError, Result};
 use crate::layout::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
 use crate::layout::inode::Inode;
 use crate::layout::volume::{self, Volume};
-use crate::types::{FileTime, Ino};
+use crate::types::Ino;
 
 /// How often the same finding is mended. If it comes back more often, it is left.
 const MAX_TRIES: u32 = 3;
@@ -68,7 +72,7 @@ pub struct RepairOptions {
     /// Also read the pages in which files end.
     pub data: bool,
     /// The time of changes.
-    pub now: FileTime,
+    pub now: Timestamp,
     /// The memory for what is kept about files, and for what is mended at a time, about.
     pub memory_bytes: u64,
     /// The key of names for a volume whose description is lost in all versions.
@@ -89,6 +93,20 @@ pub struct Repaired {
 }
 
 impl Repaired {
+    fn mended_count(&self) -> usize {
+        self.mended.len() + self.more_mended.values().sum::<usize>()
+    }
+
+    /// Adds what was done to another head.
+    fn add(&mut self, other: Self) {
+        other.mended.iter().for_each(|finding| self.note_mended(finding));
+        for (code, count) in other.more_mended {
+            *self.more_mended.entry(code).or_default() += count;
+        }
+        self.left.extend(other.left);
+        other.failures.into_iter().for_each(|(finding, error)| self.note_failure(&finding, error));
+    }
+
     fn note_mended(&mut self, finding: &Finding) {
         if self.mended.len() < MAX_LISTED {
             self.mended.push(finding.clone());
@@ -157,7 +175,7 @@ pub fn repair(
             now.into_iter().partition(|of| of.code == FindingCode::BadVolume);
         if bad_volume.is_empty() {
             let hasher = Volume::read(disk, view, true)?.hasher();
-            let head = Head::new(disk, view, hasher, options.now);
+            let head = Head::new(disk, view, hasher, options.now.into());
             mend(&head, versions, &others, &mut repaired, rest)?;
         } else {
             match make_volume(disk, view, versions, options) {
@@ -259,8 +277,9 @@ fn strays_of(directory: Ino, files: &[Ino]) -> Finding {
     Finding::new(FindingCode::Unreachable, directory, detail)
 }
 
-/// Whether an error says that this finding cannot be mended, and nothing of others. A list can be
-/// made only if no version has it, and without that of the root directory nothing gets a name.
+/// Whether an error says that this finding cannot be mended, and nothing of others. A list that was
+/// deleted cannot be made while another version has it, and without that of the root directory
+/// nothing gets a name.
 const fn is_of_finding(error: &FsError) -> bool {
     use dendro_disk::Error::{ListExists, NoSuchList};
     matches!(
@@ -279,7 +298,7 @@ fn make_volume(
     let mut aru = Aru::new(view);
     for list in [VOLUME_LIST, ORPHAN_LIST] {
         if disk.hints(view, list)?.is_none() {
-            aru.create_list(list, ListHints::default());
+            aru.restore_list(list, ListHints::default());
         }
     }
     if let Err(FsError::Corrupted(_)) = Volume::read(disk, view, true) {
@@ -289,7 +308,7 @@ fn make_volume(
         };
         let mut description = match versions.iter().find_map(of) {
             Some(record) => record.to_vec(),
-            None => volume::encode("", options.hash_key, options.now, 0),
+            None => volume::encode("", options.hash_key, options.now.into(), 0),
         };
         if has_punched_orphan(disk, view)? {
             description = volume::with_punched_ranges(&description)?;

@@ -62,7 +62,9 @@ pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
         let memory_bytes = memory_bytes(args) / 4;
         let wish = Wish { safe_only: !args.yes, data: args.data, memory_bytes };
         let repaired = repair::run(&source, wish, &told).map_err(not_done)?;
-        repaired.failures.iter().for_each(output::message);
+        for (finding, error) in &repaired.failures {
+            output::message(format_args!("{finding}: {error}"));
+        }
         let before = std::mem::replace(&mut report, check(&source, args, &told)?);
         let mended = repaired.mended.into_iter().map(|of| of_mended(of, &before.findings));
         let mut mended: Vec<_> = mended.collect();

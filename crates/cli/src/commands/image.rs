@@ -6,12 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dendro_check::{Hide, MetadataOptions, MetadataReport, copy_metadata};
-use dendro_daemon::check::BEFORE_REPAIR;
 use dendro_daemon::text;
 use dendro_daemon::volume::random_bytes;
 use dendro_device::{Device, OpenOptions};
 use dendro_disk::MAIN;
-use dendro_fs::{Hider, end_of_data};
+use dendro_fs::{BEFORE_REPAIR, Hider, end_of_data};
 use serde::Serialize;
 
 use super::rebuild;

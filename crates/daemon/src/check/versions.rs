@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dendro_base::SystemClock;
 use dendro_device::{Device, ReadAhead, Retrying};
 use dendro_disk::{Snapshot, Versions, View};
+use dendro_fs::BEFORE_REPAIR;
 use dendro_logdisk::{LogDisk, OpenOptions};
 
 use crate::volume::memory::default_cache_bytes;
@@ -58,9 +59,6 @@ pub(super) fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
         (Some(epoch), None) => format!("@{epoch}"),
     }
 }
-
-/// The beginning of the names of snapshots that a repair makes before it changes anything.
-pub const BEFORE_REPAIR: &str = "before-repair-";
 
 /// The snapshots of volumes as they were before a repair: what is wrong in them is known.
 pub(super) fn kept_before_repairs(disk: &LogDisk) -> Vec<String> {

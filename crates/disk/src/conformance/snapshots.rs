@@ -225,6 +225,43 @@ pub fn a_number_that_a_version_has_cannot_be_created(disk: &dyn Versions) {
     rig.check();
 }
 
+/// In the epoch in which it was made, and in later ones.
+pub fn a_list_that_others_have_is_restored_and_goes_its_own_way(disk: &dyn Versions) {
+    let mut rig = Rig::new(disk);
+    let branches = [rig.branch_off(HEAD, "a"), rig.branch_off(HEAD, "b")];
+    let list = rig.list(HEAD);
+    rig.write(HEAD, list, 0, &"m".repeat(70));
+    rig.push(HEAD, Op::PutRecord { list, index: 1, value: b"main"[..].into() });
+    let restore = |aru: &mut Aru<'_>| {
+        aru.restore_list(list, ListHints::default());
+    };
+    assert_eq!(rig.try_commit(HEAD, restore), Err(Error::ListExists(list)));
+    let mut views = vec![HEAD];
+    for branch in branches {
+        rig.commit(branch, restore);
+        rig.check();
+        assert_eq!(rig.try_commit(branch, restore), Err(Error::ListExists(list)));
+        rig.write(branch, list, 3, "own");
+        rig.push(branch, Op::PutRecord { list, index: 1, value: b"own"[..].into() });
+        views.extend([branch, rig.snapshot(0)]);
+        rig.check();
+    }
+    views.extend(branches.map(|branch| rig.snapshot(branch.branch)));
+    for branch in branches {
+        rig.push(branch, Op::DeleteList { list });
+        rig.check();
+    }
+    rig.push(HEAD, Op::DeleteList { list });
+    rig.check();
+    for view in views.into_iter().filter(|view| view.epoch.is_some()) {
+        rig.delete(view);
+        rig.check();
+    }
+    // Nobody has it any more.
+    rig.commit(HEAD, restore);
+    rig.check();
+}
+
 /// Two of the same contents have different epochs.
 pub fn a_snapshot_of_nothing_new_is_one_of_its_own(disk: &dyn Versions) {
     let mut rig = Rig::new(disk);

@@ -226,9 +226,10 @@ impl ModelState {
             let exists = |list: &Lid, changed: &BTreeMap<Lid, bool>| {
                 changed.get(list).copied().unwrap_or_else(|| self.lists.contains_key(list))
             };
-            if let Op::CreateList { list, .. } = op {
+            if let Op::CreateList { list, .. } | Op::RestoreList { list, .. } = op {
                 let taken = *list < Lid::FIRST || *list >= Lid::CLIENT_END;
-                if taken || exists(list, &changed) || has_elsewhere(*list) {
+                let is_new = matches!(op, Op::CreateList { .. });
+                if taken || exists(list, &changed) || is_new && has_elsewhere(*list) {
                     return Err(Error::ListExists(*list));
                 }
                 changed.insert(*list, true);
@@ -289,7 +290,7 @@ impl ModelState {
     /// Makes a change that was checked.
     pub(super) fn apply_checked(&mut self, op: &Op<'_>) {
         match op {
-            Op::CreateList { list, hints } => {
+            Op::CreateList { list, hints } | Op::RestoreList { list, hints } => {
                 let created = ModelList { hints: *hints, ..ModelList::default() };
                 self.lists.insert(*list, Arc::new(created));
             }
@@ -382,6 +383,7 @@ const fn counts_pages(op: &Op<'_>) -> bool {
 const fn named_lists(op: &Op<'_>) -> (Lid, Lid) {
     match op {
         Op::CreateList { list, .. }
+        | Op::RestoreList { list, .. }
         | Op::DeleteList { list }
         | Op::SetHints { list, .. }
         | Op::PutRecord { list, .. }

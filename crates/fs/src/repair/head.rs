@@ -78,7 +78,7 @@ impl<'d> Head<'d> {
     /// Makes the list of `ino`, which is missing.
     pub(super) fn create_list(&self, ino: Ino) -> Result<()> {
         self.commit(self.edits(), |aru| {
-            aru.create_list(ino.lid(), ListHints::default());
+            aru.restore_list(ino.lid(), ListHints::default());
         })
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dendro_base::Rng;
 use dendro_base::sync::Arc;
+use dendro_base::{Rng, Timestamp};
 use dendro_disk::model::{ModelDisk, ModelState};
-use dendro_disk::{Aru, Lid, LogicalDisk, View};
+use dendro_disk::{Aru, Lid, LogicalDisk, Snapshot, Versions, View};
 
 use super::check::damage;
 use super::damage::sample;
@@ -15,15 +15,15 @@ use crate::layout::inode::{Inode, InodeState};
 use crate::layout::{dirent, orphan_list};
 use crate::testing::StepClock;
 use crate::{
-    FileKind, FileSystem, FileTime, Finding, FindingCode, Ino, Mending, RepairOptions, repair,
-    verify,
+    BEFORE_REPAIR, FileKind, FileSystem, Finding, FindingCode, Ino, Mending, RepairOptions, repair,
+    repair_branches, verify,
 };
 
 const OPTIONS: RepairOptions = RepairOptions {
     safe_only: false,
     data: true,
     memory_bytes: 1 << 20,
-    now: FileTime { secs: 1_800_000_000, nanos: 0 },
+    now: Timestamp(1_800_000_000_000_000_000),
     hash_key: [9; 16],
 };
 
@@ -633,6 +633,41 @@ fn a_description_made_anew_says_that_a_range_is_still_to_be_freed() {
         assert_eq!(description[20], PUNCHED_RANGES as u8, "{has_orphan}");
         assert!(find(&mount(&disk), "f").is_some());
     }
+}
+
+#[test]
+fn all_branches_are_repaired_and_stay_as_they_were_in_snapshots() {
+    let disk = ModelDisk::new(None);
+    let empty = disk.snapshot(0, Some("empty")).unwrap().view();
+    let fixture = Fixture::with(disk, noatime(), u64::MAX);
+    fixture.file_with("f", b"data");
+    let disk = &*fixture.disk;
+    // The head of this branch has none of the lists that main has.
+    let lost = disk.branch_off(empty, "lost").unwrap().head();
+    let repair = || {
+        let mut shown = Vec::new();
+        let mut show = |branch: &str| shown.push(branch.to_owned());
+        let repaired = repair_branches(disk, &OPTIONS, &mut show, &mut || Ok(())).unwrap();
+        assert_eq!((repaired.left, repaired.failures), (vec![], vec![]));
+        assert_eq!(shown[..2], ["main", "lost"]);
+        repaired.mended
+    };
+    let state = |view| disk.model_versions().state(view).unwrap().clone();
+    let before = state(View::HEAD);
+    assert!(repair().iter().any(|of| of.code == FindingCode::BadVolume));
+    assert_eq!(state(View::HEAD), before);
+    assert_eq!(verify(disk, lost), Ok(vec![]));
+    let kept = || -> Vec<Snapshot> {
+        let table = disk.versions();
+        let is_kept =
+            |of: &&Snapshot| of.name.as_ref().is_some_and(|of| of.starts_with(BEFORE_REPAIR));
+        table.snapshots().filter(is_kept).cloned().collect()
+    };
+    assert_eq!(kept().len(), 1);
+    assert_eq!(kept()[0].name.as_deref(), Some("before-repair-20270115T080000"));
+    assert_eq!(state(kept()[0].view()), state(empty));
+    assert_eq!(repair(), vec![]);
+    assert_eq!(kept().len(), 1);
 }
 
 /// Damage at random, and a repair of it, also after crashes.

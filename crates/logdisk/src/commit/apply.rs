@@ -77,6 +77,8 @@ struct Application<'e, 'a> {
     /// Lists that are known to exist, and lists that the unit itself has deleted.
     known: SmallVec<[Lid; 4]>,
     deleted: SmallVec<[Lid; 2]>,
+    /// Lists that the branch has lost, and that were put again.
+    put_again: SmallVec<[Lid; 1]>,
     /// How many of the pages have been applied to the state.
     page_count: usize,
     placed: SmallVec<[Placed; 1]>,
@@ -171,6 +173,7 @@ impl<'e, 'a> Application<'e, 'a> {
             budget: ChunkBudget::of_unit(),
             known: SmallVec::new(),
             deleted: SmallVec::new(),
+            put_again: SmallVec::new(),
             page_count: 0,
             placed: SmallVec::new(),
         }
@@ -200,6 +203,14 @@ impl<'e, 'a> Application<'e, 'a> {
                 self.engine.state_mut().create_list(branch, list.0, hints, remains, nodes)?;
                 self.known.push(*list);
             }
+            Op::RestoreList { list, hints } => {
+                if !self.is_lost(*list)? {
+                    return self.apply_op(before, &Op::CreateList { list: *list, hints: *hints });
+                }
+                self.engine.state_mut().put_list_again(branch, list.0, hints.bits(), nodes)?;
+                self.known.push(*list);
+                self.put_again.push(*list);
+            }
             Op::DeleteList { list } => {
                 self.require(*list)?;
                 self.engine.state_mut().delete_list(branch, list.0, nodes)?;
@@ -208,7 +219,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             Op::SetHints { list, hints } => {
                 self.require(*list)?;
-                self.engine.state_mut().put_list(branch, list.0, hints.bits(), nodes)?;
+                self.engine.state_mut().put_list_again(branch, list.0, hints.bits(), nodes)?;
             }
             Op::PutRecord { list, index, value } => {
                 let (index, value) = (*index, Arc::clone(value));
@@ -291,6 +302,18 @@ impl<'e, 'a> Application<'e, 'a> {
         self.require(list)
     }
 
+    /// Whether the branch has neither the list, nor anything that says that it was deleted. So all
+    /// that the branch would see of it belongs to it.
+    fn is_lost(&self, list: Lid) -> Outcome<bool> {
+        let state = self.engine.state();
+        let ancestry = state.versions().head_ancestry(self.branch)?;
+        let is_known = list < Lid::FIRST
+            || self.deleted.contains(&list)
+            || state.removals().contains(list.0)
+            || state.newest(ancestry, ItemKey::list(list.0), self.nodes)?.is_some();
+        Ok(!is_known)
+    }
+
     /// Returns an error if the list cannot be created after the operations `before` of the unit.
     /// Otherwise returns what becomes of what deleted lists of its number have left.
     fn check_new(&self, list: Lid, before: &[Op<'_>]) -> Outcome<Remains> {
@@ -326,7 +349,10 @@ impl<'e, 'a> Application<'e, 'a> {
         // The unit removes what is left of the list if that is little. Otherwise it is set aside,
         // which needs an epoch in which nothing of it was written.
         let writes = |op: &Op<'_>| {
-            let is_of_content = !matches!(op, Op::CreateList { .. } | Op::DeleteList { .. });
+            let is_of_content = !matches!(
+                op,
+                Op::CreateList { .. } | Op::RestoreList { .. } | Op::DeleteList { .. }
+            );
             is_of_content && names(op, list)
         };
         let is_written_by_unit = before.iter().any(writes);
@@ -503,7 +529,10 @@ impl<'e, 'a> Application<'e, 'a> {
     /// Enters the record of any change except written pages.
     fn enter_record(&mut self, op: &Op<'_>) {
         let record = match op {
-            Op::CreateList { list, hints } => {
+            Op::RestoreList { list, hints } if self.put_again.contains(list) => {
+                Record::SetHints { list: list.0, hints: hints.bits() }
+            }
+            Op::CreateList { list, hints } | Op::RestoreList { list, hints } => {
                 Record::CreateList { list: list.0, hints: hints.bits() }
             }
             Op::DeleteList { list } => Record::DeleteList { list: list.0 },

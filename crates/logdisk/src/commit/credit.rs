@@ -51,7 +51,11 @@ pub(super) fn shortage_of(
 const fn changes_in_place(op: &Op<'_>) -> bool {
     !matches!(
         op,
-        Op::CreateList { .. } | Op::SetHints { .. } | Op::MovePages { .. } | Op::SwapPages { .. }
+        Op::CreateList { .. }
+            | Op::RestoreList { .. }
+            | Op::SetHints { .. }
+            | Op::MovePages { .. }
+            | Op::SwapPages { .. }
     )
 }
 

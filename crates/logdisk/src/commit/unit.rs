@@ -23,7 +23,7 @@ const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it 
 pub(super) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
     let list = last_list_of(op);
     if list >= Lid::CLIENT_END {
-        let is_new = matches!(op, Op::CreateList { .. });
+        let is_new = matches!(op, Op::CreateList { .. } | Op::RestoreList { .. });
         return Err(if is_new { Error::ListExists(list) } else { Error::NoSuchList(list) });
     }
     match op {
@@ -48,6 +48,7 @@ pub(super) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
 fn last_list_of(op: &Op<'_>) -> Lid {
     match *op {
         Op::CreateList { list, .. }
+        | Op::RestoreList { list, .. }
         | Op::DeleteList { list }
         | Op::SetHints { list, .. }
         | Op::PutRecord { list, .. }

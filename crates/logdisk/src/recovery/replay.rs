@@ -90,7 +90,7 @@ pub(super) fn apply_record(
             if matches!(record, Record::CreateList { .. }) {
                 state.create_list(branch, list, hints, Remains::Either, nodes)
             } else {
-                state.put_list(branch, list, hints, nodes)
+                state.put_list_again(branch, list, hints, nodes)
             }
         }
         Record::DeleteList { list } => state.delete_list(branch, list, nodes),

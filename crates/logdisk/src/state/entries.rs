@@ -126,13 +126,26 @@ impl State {
         self.removals.contains(list) || (self.versions.epoch() > 1 && list < self.next_list)
     }
 
-    pub(crate) fn put_list(
+    /// Puts the entry of a list again. The branch may have lost the list, and other versions may
+    /// have it.
+    pub(crate) fn put_list_again(
         &mut self,
         branch: u32,
         list: u64,
         hints: u16,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
+        if self.has_no_past(branch, list) {
+            let ancestry = self.versions.head_ancestry(branch)?;
+            if !self.has_list(ancestry, list, nodes)? {
+                // The list may not be taken for the only one of its number.
+                self.young_lists.first = self.next_list;
+            }
+        }
+        self.put_list(branch, list, hints, nodes)
+    }
+
+    fn put_list(&mut self, branch: u32, list: u64, hints: u16, nodes: &dyn Nodes) -> Outcome<()> {
         let epoch = self.versions.epoch();
         if self.young_lists.epoch != epoch {
             self.young_lists = YoungLists { epoch, first: self.next_list };

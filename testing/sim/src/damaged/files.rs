@@ -1,8 +1,6 @@
 //! Damaged images of volumes with files: what is read, what a check says, what repair and rebuild
 //! make of them.
 
-use std::ops::ControlFlow::Continue;
-
 use dendro_base::sync::Arc;
 use dendro_base::{Rng, Timestamp};
 use dendro_check::{RebuildOptions, rebuild};
@@ -11,14 +9,11 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::format::VOLUME_LIST;
 use dendro_fs::testing::{ReadableNode, StepClock};
-use dendro_fs::{
-    Caller, CheckOptions, FileSystem, FileTime, Finding, FsError, Ino, Mending, RepairOptions,
-    can_repair, repair,
-};
+use dendro_fs::{Caller, FileSystem, FsError, Ino, Mending, RepairOptions, repair_branches};
 use dendro_logdisk::{LogDisk, OnLoss};
 
 use super::anatomy::{Anatomy, Touched};
-use super::look::{Checked, Look, check, opening, overlay};
+use super::look::{Look, check, opening, overlay};
 use super::source::{Kind, Source, finish_background};
 use super::volume::{Work, options, record};
 use crate::system::Outcome;
@@ -27,7 +22,7 @@ const REPAIR: RepairOptions = RepairOptions {
     safe_only: false,
     data: true,
     memory_bytes: 1 << 20,
-    now: FileTime { secs: 1_800_000_000, nanos: 0 },
+    now: NOW,
     hash_key: [9; 16],
 };
 
@@ -90,8 +85,6 @@ impl Source for Files {
 
 /// When volumes are rebuilt.
 const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
-/// Repairs of a forged volume, behind the first one.
-const MAX_MORE_REPAIRS: u32 = 3;
 
 /// A damaged image.
 struct Examined<'a> {
@@ -256,22 +249,9 @@ impl Examined<'_> {
         if is_mended && !self.repair(&device)? {
             return Ok(false);
         }
-        let has_rest = |after: &Checked| {
-            let mut left = after.found.iter().filter(|of| of.is_in_head).map(|of| &of.finding);
-            left.any(|of| of.code.mending() != Mending::Never)
-        };
-        let mut after = check(&self.work.engine, &device);
-        // What a repair adds may make entries of a forged map visible. The next one mends them.
-        let mut more = if self.is_forged { MAX_MORE_REPAIRS } else { 0 };
-        while has_rest(&after) && more > 0 {
-            more -= 1;
-            if !self.repair(&device)? {
-                return Ok(false);
-            }
-            after = check(&self.work.engine, &device);
-        }
-        // Nothing says that a forged entry belongs to no version.
-        if has_rest(&after) || !after.is_disk_sound && !self.is_forged {
+        let after = check(&self.work.engine, &device);
+        let mut left = after.found.iter().filter(|of| of.is_in_head).map(|of| &of.finding);
+        if left.any(|of| of.code.mending() != Mending::Never) || !after.is_disk_sound {
             return Err(format!("repaired, it is not clean: {}", after.what));
         }
         if let Some(touched) = &self.touched {
@@ -299,39 +279,19 @@ impl Examined<'_> {
     fn repair(&self, device: &Arc<dyn Device>) -> Outcome<bool> {
         let disk = self.open(Arc::clone(device), false, OnLoss::Stop);
         let disk = disk.map_err(|error| format!("checked, it cannot be opened: {error}"))?;
-        let table = disk.versions();
-        let versions: Vec<View> = table.views().collect();
-        for head in versions.iter().copied().filter(|view| view.epoch.is_none()) {
-            let look = |what| {
-                dendro_fs::check(&*disk, &[head], CheckOptions::default(), &mut |_| Continue(()))
-                    .map_err(|error| format!("{what}: {error}"))
-            };
-            let found = look("before the repair")?.found;
-            let findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
-            if !can_repair(&findings, false) {
-                continue;
-            }
-            let mut rest = || Ok(disk.background_step().map(drop)?);
-            let repaired =
-                match repair(&*disk, head, &versions, &REPAIR, &mut rest) {
-                    Err(FsError::Disk(dendro_disk::Error::NoSpace { .. })) => return Ok(false),
-                    // A forger may have forbidden it.
-                    Err(
-                        FsError::Disk(dendro_disk::Error::ReadOnly(_)) | FsError::NotSupported(_),
-                    ) if self.is_forged => return Ok(false),
-                    done => {
-                        done.map_err(|error| format!("the repair: {error}; found: {findings:?}"))?
-                    }
-                };
-            // A list that another version has cannot be made again.
-            let is_known =
-                |error: &FsError| matches!(error, FsError::Disk(dendro_disk::Error::ListExists(_)));
-            if repaired.failures.iter().any(|(_, error)| is_known(error)) {
+        let mut rest = || Ok(disk.background_step().map(drop)?);
+        let repaired = match repair_branches(&*disk, &REPAIR, &mut |_| (), &mut rest) {
+            Err(FsError::Disk(dendro_disk::Error::NoSpace { .. })) => return Ok(false),
+            // A forger may have forbidden it.
+            Err(FsError::Disk(dendro_disk::Error::ReadOnly(_)) | FsError::NotSupported(_))
+                if self.is_forged =>
+            {
                 return Ok(false);
             }
-            if let Some((finding, error)) = repaired.failures.first() {
-                return Err(format!("{finding} is not mended: {error}; found: {findings:?}"));
-            }
+            done => done.map_err(|error| format!("the repair: {error}"))?,
+        };
+        if let Some((finding, error)) = repaired.failures.first() {
+            return Err(format!("{finding} is not mended: {error}"));
         }
         disk.shut_down().map_err(|error| format!("after the repair: {error}"))?;
         Ok(true)

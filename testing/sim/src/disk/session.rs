@@ -272,12 +272,32 @@ impl<'a, E: Engine> Session<'a, E> {
                 self.units.push(unit);
                 return;
             }
+            if self.system.versions_percent > 0
+                && self.rng.chance(2)
+                && let Some(unit) = self.restoring_unit()
+            {
+                self.units.push(unit);
+                return;
+            }
             let view = self.draw_head();
             let disk = &self.life.disk;
             let state = head_state(&self.life.state.contents, view);
             let unit = self.generator.unit(state, &mut || disk.allocate_list().ok());
             self.units.push((view, unit));
         }
+    }
+
+    /// Makes a list that another version has in a head that has none of its number.
+    fn restoring_unit(&mut self) -> Option<Unit> {
+        let (view, other) = (self.draw_head(), self.draw_view());
+        let contents = &self.life.state.contents;
+        let state = head_state(contents, view);
+        let others = contents.state(other).ok()?.lists(Lid(0)).map(|(list, _)| list);
+        let lost: Vec<Lid> = others.filter(|list| state.list(*list).is_none()).collect();
+        let list = *lost.get(self.rng.below(lost.len().max(1) as u64) as usize)?;
+        let restore = Op::RestoreList { list, hints: ListHints::default() };
+        let page = self.rng.below(4);
+        Some((view, vec![restore, write_page(self.rng, list, page)]))
     }
 
     /// Hundreds of changes that dirty many nodes of the map: of records of one list, or of the
@@ -336,6 +356,8 @@ impl<'a, E: Engine> Session<'a, E> {
             (Err(answer), Err(expected)) if is_mistake(&answer) && is_mistake(&expected) => Ok(()),
             // What branches were made from may have a list that no version has any more.
             (Err(Error::ListExists(_)), _) if has_forks(&self.life.state.contents) => Ok(()),
+            // Nor do they tell which lists a head had.
+            (Err(Error::ListExists(_)), Ok(())) if unit.iter().any(restores) => Ok(()),
             // How many entries of a list are left to be removed, the contents do not tell.
             (Err(Error::UnitTooLong), Ok(())) if makes_changed_list_again(&unit) => Ok(()),
             // What the unit builds on could not be read.
@@ -578,10 +600,14 @@ const fn is_mistake(error: &Error) -> bool {
     )
 }
 
+const fn restores(op: &Op<'_>) -> bool {
+    matches!(op, Op::RestoreList { .. })
+}
+
 /// The list that `op` makes.
 const fn made_list(op: &Op<'_>) -> Option<Lid> {
     match op {
-        Op::CreateList { list, .. } => Some(*list),
+        Op::CreateList { list, .. } | Op::RestoreList { list, .. } => Some(*list),
         _ => None,
     }
 }

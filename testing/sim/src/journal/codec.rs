@@ -30,6 +30,7 @@ fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
             (8, [from.0, *from_page, *count, to.0, *to_page], &[])
         }
         Op::SwapPages { a, b } => (9, [a.0, 0, 0, b.0, 0], &[]),
+        Op::RestoreList { list, hints } => (10, [list.0, hints_number(*hints), 0, 0, 0], &[]),
     }
 }
 
@@ -98,6 +99,7 @@ fn decode_op<'b>(bytes: &mut &'b [u8]) -> Option<Op<'b>> {
         7 => Op::PunchPages { list, first_page: index, count },
         8 => Op::MovePages { from: list, from_page: index, to: other, to_page: other_index, count },
         9 => Op::SwapPages { a: list, b: other },
+        10 => Op::RestoreList { list, hints: hints_of(index) },
         _ => return None,
     })
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dendro_base::Rng;
 use dendro_base::sync::Arc;
+use dendro_base::{Rng, Timestamp};
 use dendro_device::Device;
 use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_disk::model::ModelState;
@@ -11,8 +11,7 @@ use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, Versions, View};
 use dendro_fs::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
 use dendro_fs::testing::StepClock;
 use dendro_fs::{
-    Caller, FileKind, FileSystem, FileTime, FormatOptions, Ino, Options, RepairOptions, repair,
-    verify,
+    Caller, FileKind, FileSystem, FormatOptions, Ino, Options, RepairOptions, repair, verify,
 };
 use dendro_logdisk::LogDisk;
 use dendro_sim::disk::Engine;
@@ -28,7 +27,7 @@ const OPTIONS: RepairOptions = RepairOptions {
     safe_only: false,
     data: true,
     memory_bytes: 1 << 20,
-    now: FileTime { secs: 1_800_000_000, nanos: 0 },
+    now: Timestamp(1_800_000_000_000_000_000),
     hash_key: [9; 16],
 };
 

@@ -59,7 +59,7 @@ fn mend_on(disk: &LogDisk, name: &mut VersionName, memory_bytes: u64) -> Result<
         safe_only: false,
         data: false,
         memory_bytes,
-        now: now.into(),
+        now,
         hash_key: random_bytes().map_err(|failure| failure.message)?,
     };
     let versions: Vec<View> = table.views().collect();
