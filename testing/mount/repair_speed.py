@@ -3,11 +3,12 @@
 
 1. check: `dendro check` of a volume with many files, beside a plain sequential read of as many bytes
    as its map has, and beside `e2fsck -f -n` of the same tree on ext4.
-2. rebuild: `dendro rebuild` of a volume that has lost its first 16 MiB, with `-n` and `--to` a new
-   file, beside one sequential pass over the image (dd iflag=direct). The image has no holes then,
-   as a device has none: a pass over holes takes hardly any time.
+2. rebuild: `dendro rebuild` of a volume that has lost its first 16 MiB, with `-n`, `--to` a new
+   file, and in its place, beside one sequential pass over the image (dd iflag=direct). The image has
+   no holes then, as a device has none: a pass over holes takes hardly any time. With less
+   `--memory` it may refuse to begin, which is told.
 3. scrub: how many rounds of create, write of 4 KiB and fsync a client makes, with a scrub at its
-   default pace and without, by turns.
+   default pace and without, by turns; and one of the volume when it is not mounted.
 
 Page caches are dropped before each measurement, so it takes root. Of each command the peak of its
 resident memory is told. Numbers are worth something on a machine that does nothing else.
@@ -175,15 +176,22 @@ def run(arguments):
             took_s, memory_mib, _ = measure(command, "check", *options, disk.image)
             tell(" ".join(["check", *options]), took_s, memory_mib, beside)
         scrub_cost(disk, arguments)
+        for options in ([], ["--memory", "8M"]):
+            took_s, memory_mib, _ = measure(command, "scrub", *options, disk.image)
+            tell(" ".join(["scrub", *options]), took_s, memory_mib)
         with open(disk.image, "r+b") as file:
             file.write(bytes(LOST_BYTES))
         fill_holes(disk.image)
-        for options in (["-n"], ["--to", directory / "rebuilt.img"]):
+        bounds = [["-n", "--memory", bound] for bound in ("64M", "128M", "256M", "512M", "1G")]
+        for options in (["-n"], *bounds, ["--to", directory / "rebuilt.img"], []):
             passing = read_through(disk.image, os.path.getsize(disk.image))
-            took_s, memory_mib, _ = measure(
-                command, "rebuild", *options, disk.image, ends=(0, 1, 4))
-            tell("rebuild " + options[0], took_s, memory_mib,
-                 [("a sequential pass over the image", passing)])
+            took_s, memory_mib, said = measure(
+                command, "rebuild", *options, disk.image, ends=(0, 1, 4, 8))
+            name = " ".join(["rebuild", *map(str, options)])
+            if "--memory" in said:
+                print("%s: refused after %.1f s, %.0f MiB" % (name, took_s, memory_mib), flush=True)
+                continue
+            tell(name, took_s, memory_mib, [("a sequential pass over the image", passing)])
 
 
 def main():

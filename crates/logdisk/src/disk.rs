@@ -35,7 +35,7 @@ use crate::flush::Flusher;
 use crate::frozen::FrozenVolume;
 use crate::log::segments::SegmentCounts;
 use crate::read::Reader;
-use crate::reclaim::make_room::RoomMaker;
+use crate::reclaim::make_room::{RoomMaker, SeenPruning};
 use crate::reclaim::no_space::Reclaimer;
 use crate::reclaim::removal::Remover;
 use crate::resize::{Resizer, ShrinkProgress};
@@ -430,18 +430,17 @@ impl LogicalDisk for LogDisk {
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.accounts.host().look();
-        let mut is_all_freed = false;
+        let mut seen = SeenPruning::default();
         loop {
             let engine = self.volume.read();
             self.volume.check_writable(&engine)?;
             let reserved = self.accounts.reserve(&engine, len_bytes);
             drop(engine);
-            if reserved.is_ok() || is_all_freed {
+            let is_final = reserved.is_ok()
+                || !self.reclaimer.free(&mut seen)? && !self.resizer.grow_by_itself(len_bytes)?;
+            if is_final {
                 return reserved;
             }
-            // Another thread may free the last of what is deleted meanwhile.
-            is_all_freed =
-                !self.reclaimer.free_step()? && !self.resizer.grow_by_itself(len_bytes)?;
         }
     }
 

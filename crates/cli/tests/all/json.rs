@@ -290,7 +290,7 @@ fn try_the_mount(scratch: &Scratch, printed: &mut Printed) {
     // So much that it takes minutes.
     fs::write(scratch.inside("for-scrub"), vec![b'x'; 2 << 20]).unwrap();
     scratch.dendro(["sync", mount]).succeeds();
-    printed.run(scratch, "scrub start", &["--rate", "4K", mount]);
+    printed.run(scratch, "scrub start", &["--rate", "4K", "--memory", "8M", mount]);
     printed.run(scratch, "scrub pause", &[mount]);
     printed.run(scratch, "scrub resume", &[mount]);
     printed.run(scratch, "scrub cancel", &[mount]);

@@ -130,8 +130,14 @@ impl LogDisk {
         let pruner = shared(Pruner::new(volume(), checkpointer(), room_maker()));
         let remover = shared(Remover::new(volume(), pruner()));
         let collector = Collector::new(volume(), pruner());
-        let reclaimer =
-            shared(Reclaimer::new(volume(), accounts(), room_maker(), remover(), collector));
+        let reclaimer = shared(Reclaimer::new(
+            volume(),
+            accounts(),
+            room_maker(),
+            pruner(),
+            remover(),
+            collector,
+        ));
         let resizer =
             shared(Resizer::new(volume(), accounts(), checkpointer(), cleaner(), reclaimer()));
         let background = shared(Background::new(

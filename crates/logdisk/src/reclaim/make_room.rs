@@ -35,15 +35,33 @@ const MAX_NEARLY_EMPTY: usize = 4;
 /// their blocks. On a small, full volume the nodes would take all that fewer segments give.
 pub(super) const MIN_CLEANED_AT_ONCE: u32 = 8;
 
+/// How much of the pruning a caller knows of; at first of none.
+#[derive(Debug, Default)]
+pub(crate) struct SeenPruning(u64);
+
+impl SeenPruning {
+    /// Takes over how often something was pruned until now. Returns whether that is news.
+    pub(super) const fn update(&mut self, count: u64) -> bool {
+        let before = self.0;
+        self.0 = count;
+        before != count
+    }
+}
+
 /// Counts the attempts to make room for one unit.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     attempts: u32,
     fruitless: u32,
     moved_bytes: u64,
+    seen_pruning: SeenPruning,
 }
 
 impl Tries {
+    pub(super) const fn seen_pruning(&mut self) -> &mut SeenPruning {
+        &mut self.seen_pruning
+    }
+
     const fn note(&mut self, gain: &Gain, segment_size_bytes: u64) {
         self.attempts += 1;
         match gain {

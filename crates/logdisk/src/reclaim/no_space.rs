@@ -8,7 +8,8 @@ use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::reclaim::collection::Collector;
-use crate::reclaim::make_room::{MIN_CLEANED_AT_ONCE, RoomMaker, Tries};
+use crate::reclaim::make_room::{MIN_CLEANED_AT_ONCE, RoomMaker, SeenPruning, Tries};
+use crate::reclaim::prune::Pruner;
 use crate::reclaim::removal::Remover;
 use crate::space::reserve::Accounts;
 use crate::space::shortage::{Need, Shortage};
@@ -20,6 +21,7 @@ pub(crate) struct Reclaimer {
     volume: Arc<Volume>,
     accounts: Arc<Accounts>,
     room_maker: Arc<RoomMaker>,
+    pruner: Arc<Pruner>,
     remover: Arc<Remover>,
     collector: Collector,
 }
@@ -29,10 +31,11 @@ impl Reclaimer {
         volume: Arc<Volume>,
         accounts: Arc<Accounts>,
         room_maker: Arc<RoomMaker>,
+        pruner: Arc<Pruner>,
         remover: Arc<Remover>,
         collector: Collector,
     ) -> Self {
-        Self { volume, accounts, room_maker, remover, collector }
+        Self { volume, accounts, room_maker, pruner, remover, collector }
     }
 
     /// The collection of what only deleted versions saw.
@@ -54,13 +57,13 @@ impl Reclaimer {
         let is_worth_it = match shortage {
             // What only deleted versions had can be freed and used.
             Shortage::OfSpace(_) => {
-                self.free_step()?
+                self.free(tries.seen_pruning())?
                     || self.collector.collect_behind_forks()
                     || self.accounts.host().has_grown()
             }
             Shortage::OnHost(_) => {
                 let may_free = !need.reclaims() && !self.accounts.waits_for_host();
-                (may_free && self.free_step()?)
+                (may_free && self.free(tries.seen_pruning())?)
                     || self.room_maker.try_to_mend(shortage, need, tries)?
             }
             Shortage::OfRoom(_) => {
@@ -76,6 +79,14 @@ impl Reclaimer {
             }
         };
         if is_worth_it { Ok(()) } else { Err(shortage.error(need)) }
+    }
+
+    /// Frees some of what no version sees, for a caller for whom there was too little space when it
+    /// looked. Returns false if there was nothing to free, and no other thread has freed anything
+    /// since the call before with the same `seen`: looking again is of no use then.
+    pub(crate) fn free(&self, seen: &mut SeenPruning) -> Result<bool> {
+        let is_freed = self.free_step()?;
+        Ok(self.pruner.has_pruned_since(seen) || is_freed)
     }
 
     /// Performs one step that frees what no version sees. Returns whether there was anything to
@@ -116,5 +127,52 @@ impl Reclaimer {
         self.room_maker.with_room(LockHolder::Versions, need, change, |shortage, tries| {
             self.mend_shortage(shortage, need, tries)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::sync::Arc;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, ListHints, LogicalDisk, View};
+
+    use crate::disk::LogDisk;
+    use crate::reclaim::make_room::SeenPruning;
+    use crate::{FormatOptions, OpenOptions, format};
+
+    /// A disk with a deleted list of which much is left.
+    fn disk_with_removal() -> LogDisk {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+        format(&device, &FormatOptions::default(), &clock).unwrap();
+        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        for index in 0..1000 {
+            aru.put_record(list, index, vec![7; 200]);
+        }
+        disk.commit(aru).unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(list);
+        disk.commit(aru).unwrap();
+        disk
+    }
+
+    #[test]
+    fn who_found_too_little_space_looks_again_if_others_have_freed_the_last_of_it() {
+        let disk = disk_with_removal();
+        let reclaimer = disk.reclaimer();
+        let mut seen = SeenPruning::default();
+        assert!(reclaimer.free(&mut seen).unwrap());
+        // The caller looks, and before it goes on another thread frees all that is left.
+        let mut step_count = 0;
+        while reclaimer.free_step().unwrap() {
+            step_count += 1;
+        }
+        assert!(step_count > 1, "{step_count}");
+        assert!(reclaimer.free(&mut seen).unwrap());
+        assert!(!reclaimer.free(&mut seen).unwrap());
     }
 }

@@ -1,6 +1,7 @@
 //! Taking out of the map what no version sees, a few entries at a time ([`crate::state::prune`]).
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::sync::Arc;
 use dendro_disk::{Lid, Result};
@@ -10,7 +11,7 @@ use crate::checkpoint::Checkpointer;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::reclaim::make_room::RoomMaker;
+use crate::reclaim::make_room::{RoomMaker, SeenPruning};
 use crate::state::item::ItemKey;
 use crate::volume::Volume;
 
@@ -28,6 +29,8 @@ pub(crate) struct Pruner {
     volume: Arc<Volume>,
     checkpointer: Arc<Checkpointer>,
     room_maker: Arc<RoomMaker>,
+    /// How often something was pruned.
+    pruned_count: AtomicU64,
 }
 
 impl Pruner {
@@ -36,7 +39,7 @@ impl Pruner {
         checkpointer: Arc<Checkpointer>,
         room_maker: Arc<RoomMaker>,
     ) -> Self {
-        Self { volume, checkpointer, room_maker }
+        Self { volume, checkpointer, room_maker, pruned_count: AtomicU64::new(0) }
     }
 
     /// Removes what no version sees from some ranges of the map, which must contain few entries.
@@ -55,7 +58,14 @@ impl Pruner {
                 let mut ranges = ranges.iter();
                 ranges.try_for_each(|(from, to)| engine.state_mut().prune(from, to, false, nodes))
             })
-        })
+        })?;
+        self.pruned_count.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether something was pruned since the caller asked last.
+    pub(super) fn has_pruned_since(&self, seen: &mut SeenPruning) -> bool {
+        seen.update(self.pruned_count.load(Ordering::Acquire))
     }
 }
 

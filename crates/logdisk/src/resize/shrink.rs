@@ -29,7 +29,7 @@ use crate::checkpoint::unless_put_off;
 use crate::clean::pick::Choice;
 use crate::log::backups;
 use crate::log::segments::{SegmentState, Segments};
-use crate::reclaim::make_room::Tries;
+use crate::reclaim::make_room::{SeenPruning, Tries};
 use crate::space::shortage::{Need, Shortage};
 
 /// After so many steps in a row that gained nothing, fewer segments are kept clean.
@@ -50,7 +50,7 @@ impl Resizer {
             .map_err(|malformed| Error::Io(malformed.problem.to_owned()))?;
         let count = superblock.layout.segment_count().checked_sub(layout.segment_count());
         let count = count.ok_or_else(|| Error::Io("the volume is smaller already".into()))?;
-        let mut is_all_freed = false;
+        let mut seen = SeenPruning::default();
         loop {
             let engine = self.volume.write();
             self.volume.check_writable(&engine)?;
@@ -59,12 +59,11 @@ impl Resizer {
                 break;
             }
             drop(engine);
-            if is_all_freed {
+            // What is deleted can be freed.
+            if !self.reclaimer.free(&mut seen)? {
                 let needed_bytes = self.smallest_layout().len_bytes();
                 return Err(Error::NoSpace { needed_bytes, available_bytes: layout.len_bytes() });
             }
-            // What is deleted can be freed. Another thread may free the last of it meanwhile.
-            is_all_freed = !self.reclaimer.free_step()?;
         }
         if count == 0 {
             return self.cut_device(device_len_bytes);
