@@ -144,7 +144,7 @@ pub struct Stats {
 impl LogDisk {
     /// The newest superblock.
     pub fn superblock(&self) -> Superblock {
-        self.volume.superblock().clone()
+        (*self.volume.newest_superblock()).clone()
     }
 
     /// Bytes of nodes of the map that lie on the device once only, although the volume asks for two

@@ -61,7 +61,7 @@ impl Resizer {
         cleaner: Arc<Cleaner>,
         reclaimer: Arc<Reclaimer>,
     ) -> Self {
-        let max_len_bytes = volume.superblock().max_len_bytes;
+        let max_len_bytes = volume.newest_superblock().max_len_bytes;
         Self {
             shrinking: Mutex::new(None),
             max_len_bytes,
@@ -84,7 +84,7 @@ impl Resizer {
     /// As [`Self::grow`], for the one that resizes.
     fn grow_now(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
         self.volume.check_writable(&self.volume.read())?;
-        let superblock = self.volume.superblock().clone();
+        let superblock = self.volume.newest_superblock();
         let before_bytes = self.volume.device().len_bytes();
         let device_len_bytes = device_len_bytes.max(before_bytes);
         let layout = superblock

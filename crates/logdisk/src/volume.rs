@@ -15,7 +15,9 @@ mod sparing;
 use std::sync::OnceLock;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
-use dendro_base::sync::{Arc, BriefRwLock, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use dendro_base::sync::{
+    Arc, BriefRwLock, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Result};
@@ -42,7 +44,10 @@ pub(crate) struct Volume {
     store: NodeStore,
     engine: BriefRwLock<Engine>,
     writer: Arc<Writer>,
+    /// The newest superblock. The lock is held while the next one is written.
     superblock: Mutex<Superblock>,
+    /// The same, for those who only read it. They do not wait for the device.
+    published: RwLock<Arc<Superblock>>,
     /// Locked after the superblock.
     backups: Mutex<Backups>,
     /// The first reason why the volume latched.
@@ -87,6 +92,7 @@ impl Volume {
             uuid: superblock.uuid,
             metadata_copies: superblock.metadata_copies(),
             writer: Arc::clone(engine.writer()),
+            published: RwLock::new(Arc::new(superblock.clone())),
             superblock: Mutex::new(superblock),
             backups: Mutex::default(),
             failure: OnceLock::new(),
@@ -362,9 +368,20 @@ impl Volume {
         }
     }
 
-    /// Locks the newest superblock.
+    /// Locks the newest superblock, so that nobody writes the next one.
     pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
         self.superblock.lock()
+    }
+
+    /// The newest superblock, also while the next one is written.
+    pub(crate) fn newest_superblock(&self) -> Arc<Superblock> {
+        Arc::clone(&self.published.read())
+    }
+
+    /// Makes `next`, which is durable, the newest superblock.
+    fn publish_superblock(&self, newest: &mut Superblock, next: Superblock) {
+        *self.published.write() = Arc::new(next.clone());
+        *newest = next;
     }
 
     /// Makes the device allocate the place of the next superblock.
@@ -392,7 +409,7 @@ impl Volume {
         change(&mut next);
         superblocks::append(self.device.below(), &mut next)
             .map_err(|error| self.latch_unless_full(error))?;
-        *newest = next;
+        self.publish_superblock(newest, next);
         self.back_up(newest)
     }
 

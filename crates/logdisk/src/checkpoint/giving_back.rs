@@ -93,7 +93,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Self::take`], apart from a lack of room.
     pub(crate) fn trim(&self, range: Range<u64>) -> Result<u64> {
-        if self.volume.superblock().is_allocated() {
+        if self.volume.newest_superblock().is_allocated() {
             return Ok(0);
         }
         // What was deleted becomes clean, and so do the nodes that are superseded by that.

@@ -44,7 +44,7 @@ impl Resizer {
     pub(crate) fn begin_shrinking(&self, len_bytes: u64, device_len_bytes: u64) -> Result<()> {
         let mut shrinking = self.shrinking.lock();
         refuse_while(&shrinking)?;
-        let superblock = self.volume.superblock().clone();
+        let superblock = self.volume.newest_superblock();
         let layout = superblock
             .layout_on(len_bytes, device_len_bytes)
             .map_err(|malformed| Error::Io(malformed.problem.to_owned()))?;
@@ -197,7 +197,7 @@ impl Resizer {
     /// Gives up as many segments as is possible now, and has streams leave them. Returns how it
     /// stands, and whether too few segments are clean for cleaning and checkpoints.
     fn give_up(&self, now: &Shrinking) -> Result<(Standing, bool)> {
-        let retired = self.volume.superblock().retired.clone();
+        let superblock = self.volume.newest_superblock();
         let mut engine = self.volume.write();
         self.volume.check_writable(&engine)?;
         // Segments that wait for those who look at a held state would never become empty.
@@ -211,7 +211,7 @@ impl Resizer {
         engine.state_mut().segments_mut().lower_end(target, kept);
         engine.leave_retired().map_err(|fault| self.volume.latch(fault))?;
         let segments = engine.state().segments();
-        let spared = spared(segments, &retired);
+        let spared = spared(segments, &superblock.retired);
         let is_needed = |segment: &SegmentNo| segments.state(*segment) != SegmentState::Retired;
         let standing = Standing {
             kept_count: segments.end() - target,
@@ -223,14 +223,14 @@ impl Resizer {
     /// The next segment that is to be emptied, and its live bytes: one that is given up, or another
     /// one whose mirror is or of which a part lies there.
     fn next_victim(&self, now: &Shrinking) -> Option<(SegmentNo, u32)> {
-        let retired = self.volume.superblock().retired.clone();
+        let superblock = self.volume.newest_superblock();
         let engine = self.volume.read();
         let segments = engine.state().segments();
         let mirrored = segments.mirrors().list().into_iter();
         let mirrored = mirrored.filter(|(_, mirror)| segments.is_given_up(*mirror));
         let all = (segments.leaving(now.next).chain(segments.leaving(0)))
             .chain(mirrored.map(|(of, _)| of))
-            .chain(spared(segments, &retired));
+            .chain(spared(segments, &superblock.retired));
         let live_bytes_of = |segment| segments.live_bytes_of(segment);
         all.map(|segment| (segment, live_bytes_of(segment))).find(|(segment, live_bytes)| {
             *live_bytes > 0

@@ -37,7 +37,7 @@ impl VersionManager {
     /// Marks on the device that the volume has versions, before the log contains records that older
     /// software does not understand. Does nothing if the change will be refused.
     fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
-        if self.volume.superblock().incompatible & INCOMPATIBLE_VERSIONS != 0 {
+        if self.volume.newest_superblock().incompatible & INCOMPATIBLE_VERSIONS != 0 {
             return Ok(());
         }
         {

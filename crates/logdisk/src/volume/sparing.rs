@@ -99,7 +99,7 @@ impl Volume {
         opened.into_iter().for_each(|spare| engine.state_mut().segments_mut().retire_spare(spare));
         engine.state_mut().segments_mut().retire(segment);
         drop(engine);
-        *superblock = next;
+        self.publish_superblock(&mut superblock, next);
         self.back_up(&superblock).map_err(|error| failed(&format!("; {error}")))
     }
 

@@ -1,6 +1,7 @@
 //! Volumes that become longer and shorter.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::Duration;
 
 use dendro_base::{Rng, Uuid};
 use dendro_check::{Options, find_superblocks, verify};
@@ -559,4 +560,76 @@ fn a_volume_that_cannot_grow_by_itself_is_full_and_goes_on() {
     assert_eq!(device.len_bytes(), AFTER_BYTES);
     disk.shut_down().expect("the device works");
     assert_sound(&*device);
+}
+
+/// A device during whose slow work another thread asks for the superblock.
+struct Asked {
+    below: SimDevice,
+    disk: Mutex<Weak<LogDisk>>,
+    answer_count: Mutex<u32>,
+}
+
+impl Asked {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a thread that is stuck must not hold up the test"
+    )]
+    fn ask(&self) {
+        let Some(disk) = self.disk.lock().expect("no thread panics").upgrade() else { return };
+        let (answer, answered) = mpsc::channel();
+        std::thread::spawn(move || answer.send(disk.superblock().seq));
+        answered.recv_timeout(Duration::from_secs(20)).expect("nobody waits for the device");
+        *self.answer_count.lock().expect("no thread panics") += 1;
+    }
+}
+
+impl Device for Asked {
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> dendro_device::Result<()> {
+        self.ask();
+        self.below.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> dendro_device::Result<()> {
+        self.ask();
+        self.below.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> dendro_device::Result<()> {
+        self.below.discard(offset, len_bytes)
+    }
+
+    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> dendro_device::Result<()> {
+        self.ask();
+        self.below.extend(len_bytes, tail, allocates)
+    }
+
+    fn truncate(&self, len_bytes: u64) -> dendro_device::Result<()> {
+        self.ask();
+        self.below.truncate(len_bytes)
+    }
+}
+
+#[test]
+fn who_asks_for_the_superblock_waits_for_no_device() {
+    let below = SimDevice::new(AFTER_BYTES, 3);
+    let device = Arc::new(Asked { below, disk: Mutex::default(), answer_count: Mutex::default() });
+    format(&(Arc::clone(&device) as _), &format_options(2, true), &clock()).expect("it fits");
+    let disk = LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock());
+    let disk = Arc::new(disk.expect("there is a volume"));
+    *device.disk.lock().expect("no thread panics") = Arc::downgrade(&disk);
+    let device_len_bytes = BEFORE_BYTES + 16 * 4096;
+    disk.begin_shrinking(BEFORE_BYTES, device_len_bytes).expect("it is empty");
+    while disk.shrink_step().expect("it fits").is_some() {}
+    assert_eq!(device.len_bytes(), device_len_bytes);
+    disk.grow(AFTER_BYTES, AFTER_BYTES).expect("the device works");
+    assert_eq!(u64::from(segment_count(&disk)), (AFTER_BYTES - 16 * 4096) / SEGMENT_BYTES);
+    assert!(*device.answer_count.lock().expect("no thread panics") > 5);
 }
