@@ -98,10 +98,7 @@ impl<'volume> Daemon<'volume> {
     /// Adds the damage that the disk has found to the table, and keeps it with the volume if
     /// anything is new.
     pub(crate) fn record_damage(&self) {
-        let disk = self.volume.disk();
-        if self.damage.take_in(disk, SystemClock.now())
-            && let Err(error) = self.damage.keep(disk)
-        {
+        if let Err(error) = self.damage.record(self.volume.disk(), SystemClock.now()) {
             log::warn!("the damage that was met cannot be written down: {error}");
         }
     }

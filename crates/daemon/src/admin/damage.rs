@@ -17,8 +17,7 @@ impl Daemon<'_> {
         let check = self.checks.info();
         info.last_check = Some(check).filter(|check| check.state != CheckState::Never);
         if request.clear {
-            self.damage.forget(disk);
-            self.damage.keep(disk).map_err(refuse)?;
+            self.damage.clear(disk).map_err(refuse)?;
             self.volume.commit().map_err(refuse)?;
         }
         Ok(info)

@@ -24,9 +24,8 @@ impl Daemon<'_> {
                 let reply = self.hand_over(mount, request, asker)?;
                 // The main branch may have a new head, which has no record of the damage
                 // and the scrub.
-                self.damage.look_again(self.volume.disk());
                 self.scrub.keep(self.volume.disk());
-                let kept = self.damage.keep(self.volume.disk());
+                let kept = self.damage.look_again(self.volume.disk());
                 if let Err(error) = kept.and_then(|()| self.volume.commit()) {
                     log::warn!("the damage that was met cannot be written down again: {error}");
                 }

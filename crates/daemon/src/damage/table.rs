@@ -31,7 +31,12 @@ struct State {
 
 /// All damage that is known.
 #[derive(Default)]
-pub(crate) struct DamageTable(Mutex<State>);
+pub(crate) struct DamageTable {
+    /// Held while places are added and the table is written: several threads ask for that. Locked
+    /// before the state.
+    changing: Mutex<()>,
+    state: Mutex<State>,
+}
 
 impl DamageTable {
     /// Reads what is kept with the volume.
@@ -42,13 +47,44 @@ impl DamageTable {
             Vec::new()
         });
         let known = kept.into_iter().map(|kept| KnownPlace { kept, seen_count: 0 }).collect();
-        Self(Mutex::new(State { known, more_places: 0 }))
+        let state = Mutex::new(State { known, more_places: 0 });
+        Self { changing: Mutex::new(()), state }
     }
 
-    /// Searches again for damage whose version is gone.
-    pub(crate) fn look_again(&self, disk: &LogDisk) {
+    /// Adds what the disk has found, and writes the table to the volume if anything is new.
+    ///
+    /// # Errors
+    /// Errors of the disk when it is written.
+    pub(crate) fn record(&self, disk: &LogDisk, now: Timestamp) -> Result<(), dendro_disk::Error> {
+        let _changing = self.changing.lock();
+        if self.take_in(disk, now) { self.keep(disk) } else { Ok(()) }
+    }
+
+    /// Forgets all damage, here and on the volume.
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    pub(crate) fn clear(&self, disk: &LogDisk) -> Result<(), dendro_disk::Error> {
+        let _changing = self.changing.lock();
+        disk.damage().forget();
+        *self.state.lock() = State::default();
+        self.keep(disk)
+    }
+
+    /// Searches again for damage whose version is gone, and writes the table to the volume, which
+    /// may have another main branch now.
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    pub(crate) fn look_again(&self, disk: &LogDisk) -> Result<(), dendro_disk::Error> {
+        let _changing = self.changing.lock();
+        self.find_again(disk);
+        self.keep(disk)
+    }
+
+    fn find_again(&self, disk: &LogDisk) {
         let table = disk.versions();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         for known in &mut state.known {
             let is_there = known.kept.view.is_some_and(|view| table.check(view).is_ok());
             let Some((list, page)) = known.kept.part.page().filter(|_| !is_there) else { continue };
@@ -61,7 +97,7 @@ impl DamageTable {
     /// The report of what is known; with all places if `with_places`.
     pub(crate) fn info(&self, disk: &LogDisk, with_places: bool) -> DamageInfo {
         let (kept, more_places) = {
-            let state = self.0.lock();
+            let state = self.state.lock();
             let kept: Vec<_> = state.known.iter().map(|known| known.kept.clone()).collect();
             (kept, state.more_places)
         };
@@ -71,28 +107,28 @@ impl DamageTable {
     }
 
     /// Adds what the disk has found; returns whether anything has changed.
-    pub(crate) fn take_in(&self, disk: &LogDisk, now: Timestamp) -> bool {
+    fn take_in(&self, disk: &LogDisk, now: Timestamp) -> bool {
         let mut has_changed = false;
         let mut more_places = 0;
         for met in disk.damage().places() {
             let is_known = {
-                let mut state = self.0.lock();
+                let mut state = self.state.lock();
                 let known = state.known.iter_mut().find(|of| of.kept.addr_bytes == met.addr_bytes);
                 known.map(|known| has_changed |= known.count(&met, now)).is_some()
             };
             if is_known {
                 continue;
             }
-            if self.0.lock().known.len() >= MAX_KEPT_DAMAGE {
+            if self.state.lock().known.len() >= MAX_KEPT_DAMAGE {
                 more_places += 1;
                 continue;
             }
             let kept = locate(disk, &met, now);
             log::error!("damage: {}", report::line(&kept, &disk.versions()));
-            self.0.lock().known.push(KnownPlace { kept, seen_count: met.met_count });
+            self.state.lock().known.push(KnownPlace { kept, seen_count: met.met_count });
             has_changed = true;
         }
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if more_places > state.more_places {
             log::error!(
                 "damage: more than {MAX_KEPT_DAMAGE} places; `dendro damage --clear` makes room for others"
@@ -103,20 +139,15 @@ impl DamageTable {
     }
 
     /// Writes the table to the volume, if that is writable.
-    pub(crate) fn keep(&self, disk: &LogDisk) -> Result<(), dendro_disk::Error> {
+    fn keep(&self, disk: &LogDisk) -> Result<(), dendro_disk::Error> {
         if disk.read_only_reason().is_some() {
             return Ok(());
         }
-        let kept: Vec<_> = self.0.lock().known.iter().map(|known| known.kept.clone()).collect();
+        let kept: Vec<_> = self.state.lock().known.iter().map(|known| known.kept.clone()).collect();
         keep_damage(disk, disk.versions().main_head(), &kept).map_err(|error| match error {
             dendro_fs::FsError::Disk(error) => error,
             other => dendro_disk::Error::Corrupted(other.to_string()),
         })
-    }
-
-    pub(crate) fn forget(&self, disk: &LogDisk) {
-        disk.damage().forget();
-        *self.0.lock() = State::default();
     }
 }
 
@@ -161,5 +192,74 @@ fn locate(disk: &LogDisk, met: &Damage, now: Timestamp) -> KeptDamage {
         first: now,
         last: now,
         met_count: met.met_count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, ListHints, PAGE_SIZE, View};
+    use dendro_fs::format::VOLUME_LIST;
+    use dendro_logdisk::{FormatOptions, OpenOptions, format};
+
+    use super::*;
+
+    const PAGES: u64 = 5;
+
+    /// A disk on which this many pages were met that are damaged.
+    fn disk_with_damage() -> LogDisk {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let below: Arc<dyn Device> = Arc::clone(&device) as _;
+        format(&below, &FormatOptions::default(), &clock).unwrap();
+        let disk = LogDisk::open(below, OpenOptions::default(), Arc::clone(&clock)).unwrap();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(VOLUME_LIST, ListHints::default());
+        aru.create_list(list, ListHints::default());
+        for page in 0..PAGES {
+            aru.write_pages(list, page, vec![0xa0 | page as u8; PAGE_SIZE]);
+        }
+        disk.commit(aru).unwrap();
+        disk.shut_down().unwrap();
+        drop(disk);
+        let mut bytes = device.to_bytes();
+        for page in bytes.chunks_mut(PAGE_SIZE) {
+            if (0xa0..0xb0).contains(&page[0]) && page.iter().all(|byte| *byte == page[0]) {
+                page[7] = 0;
+            }
+        }
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        let mut page = vec![0; PAGE_SIZE];
+        for index in 0..PAGES {
+            assert!(disk.read_pages(View::HEAD, list, index, &mut page).is_err());
+        }
+        disk
+    }
+
+    #[test]
+    fn what_several_threads_record_at_once_is_there_once() {
+        let disk = disk_with_damage();
+        for _ in 0..200 {
+            let (table, barrier) = (DamageTable::default(), Barrier::new(2));
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        table.record(&disk, Timestamp(1)).unwrap();
+                    });
+                }
+            });
+            let mut places: Vec<u64> =
+                table.state.lock().known.iter().map(|known| known.kept.addr_bytes).collect();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(table.state.lock().known.len(), places.len());
+            assert_eq!(places.len() as u64, PAGES);
+        }
     }
 }
