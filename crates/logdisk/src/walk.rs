@@ -262,8 +262,9 @@ impl Volume {
         })
     }
 
-    /// Continues a walk over the map by one slice. A node that cannot be read is passed over with
-    /// all that lies under it, and is noted as damage. Returns whether there is more.
+    /// Continues a walk over the map by one slice, for which few nodes are loaded. A node that
+    /// cannot be read is passed over with all that lies under it, and is noted as damage. Returns
+    /// whether there is more.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Corrupted`] when a node lies where it may not.
@@ -273,6 +274,8 @@ impl Volume {
         visit: &mut dyn Visit,
     ) -> Result<bool> {
         let nodes = PinnedNodes::cached(self.store());
+        let start = walk.point();
+        let mut loads_left = STEP_LOADS;
         loop {
             let engine = self.read();
             let began = engine.clock().now();
@@ -280,7 +283,13 @@ impl Volume {
             self.holds().note(LockHolder::Walk, began, engine.clock().now());
             match walked {
                 Ok(is_done) => return Ok(!is_done),
+                // What was loaded stays in memory until this returns. Where nothing was visited
+                // yet, nodes were passed over, which would be met again.
+                Err(Fault::Miss(_)) if loads_left == 0 && walk.point() != start => {
+                    return Ok(true);
+                }
                 Err(Fault::Miss(missed)) => {
+                    loads_left = loads_left.saturating_sub(1);
                     // Whatever of the tree is not in memory is the same until the lock is released.
                     let level = engine.level_of(&missed, walk, &nodes);
                     let _pin = engine.state().segments().pin(missed.addr);

@@ -394,6 +394,30 @@ fn each_block_is_read_once_in_long_reads_whatever_number_of_versions_see_it() {
 }
 
 #[test]
+fn a_small_batch_holds_few_nodes_of_the_map_also_where_none_is_in_memory() {
+    let device = with_high_map();
+    let mut bytes = vec![0; device.len_bytes() as usize];
+    device.read_at(0, &mut bytes).expect("the device works");
+    let counting = Arc::new(Counting {
+        memory: MemoryDevice::from_bytes(&bytes),
+        read_bytes: AtomicU64::new(0),
+        read_count: AtomicU64::new(0),
+        longest_bytes: AtomicU64::new(0),
+    });
+    let disk = open(&(Arc::clone(&counting) as _));
+    let mut scrub = Scrub::new().with_memory(1 << 10);
+    // The superblock and the checkpoint.
+    disk.scrub_step(&mut scrub).expect("it is sound");
+    let before = counting.read_count.load(Ordering::Relaxed);
+    disk.scrub_step(&mut scrub).expect("it is sound");
+    let reads = counting.read_count.load(Ordering::Relaxed) - before;
+    assert!((1..=64).contains(&reads), "{reads} nodes");
+    scrub_to_end(&disk, &mut scrub);
+    assert!(scrub.progress().checked_count > 60 * 400);
+    assert!(found(&disk).is_empty());
+}
+
+#[test]
 fn a_place_that_cannot_be_read_is_found_and_its_neighbours_are_read() {
     let device = Arc::new(SimDevice::new(64 * MIB, 1));
     let dynamic = Arc::clone(&device) as Arc<dyn Device>;
