@@ -301,7 +301,13 @@ fn make_volume(
             aru.restore_list(list, ListHints::default());
         }
     }
-    if let Err(FsError::Corrupted(_)) = Volume::read(disk, view, true) {
+    let is_lost = match Volume::read(disk, view, true) {
+        Err(FsError::Corrupted(_)) => true,
+        // It has features with which it must not be written to.
+        Err(error) => return Err(error),
+        Ok(_) => false,
+    };
+    if is_lost {
         let of = |&other: &View| {
             let is_good = other != view && Volume::read(disk, other, false).is_ok();
             is_good.then(|| disk.record(other, VOLUME_LIST, HEAD_INDEX).ok().flatten()).flatten()

@@ -15,8 +15,8 @@ use crate::layout::inode::{Inode, InodeState};
 use crate::layout::{dirent, orphan_list};
 use crate::testing::StepClock;
 use crate::{
-    BEFORE_REPAIR, FileKind, FileSystem, Finding, FindingCode, Ino, Mending, RepairOptions, repair,
-    repair_branches, verify,
+    BEFORE_REPAIR, FileKind, FileSystem, Finding, FindingCode, FsError, Ino, Mending,
+    RepairOptions, repair, repair_branches, verify,
 };
 
 const OPTIONS: RepairOptions = RepairOptions {
@@ -632,6 +632,29 @@ fn a_description_made_anew_says_that_a_range_is_still_to_be_freed() {
         let description = disk.record(View::HEAD, VOLUME_LIST, HEAD_INDEX).unwrap().unwrap();
         assert_eq!(description[20], PUNCHED_RANGES as u8, "{has_orphan}");
         assert!(find(&mount(&disk), "f").is_some());
+    }
+}
+
+#[test]
+fn a_description_with_features_of_a_later_version_is_not_replaced() {
+    let fixture = sample();
+    let disk = copy(&fixture.disk);
+    let mut record = disk.record(View::HEAD, VOLUME_LIST, HEAD_INDEX).unwrap().unwrap().to_vec();
+    // Its header is said to be longer than all of it.
+    record[11] = 4;
+    for (is_known, feature) in [(true, 0), (false, 0x40)] {
+        record[16] = feature;
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(VOLUME_LIST, HEAD_INDEX, &record[..]);
+        disk.commit(aru).unwrap();
+        assert_eq!(verify(&*disk, View::HEAD).unwrap()[0].code, FindingCode::BadVolume);
+        let repaired = repair(&*disk, View::HEAD, &[], &OPTIONS, &mut || Ok(()));
+        match repaired {
+            Ok(repaired) => assert!(is_known && repaired.left.is_empty()),
+            Err(error) => assert!(!is_known && matches!(error, FsError::NotSupported(_))),
+        }
+        let after = disk.record(View::HEAD, VOLUME_LIST, HEAD_INDEX).unwrap().unwrap();
+        assert_eq!(*after != *record, is_known);
     }
 }
 
