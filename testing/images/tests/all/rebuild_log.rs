@@ -16,19 +16,19 @@ use crate::rebuild::{
     SEGMENT_LEN_BYTES, Whole, destroy, destroy_older_checkpoints, difference, nodes, open, volumes,
 };
 
-/// A device that counts how often is read from each offset.
-struct Counting {
+/// A device that calls `look` with the offset and the length of each read, which may fail it.
+struct Watched<F> {
     below: MemoryDevice,
-    counts: Mutex<BTreeMap<u64, usize>>,
+    look: F,
 }
 
-impl Device for Counting {
+impl<F: Fn(u64, usize) -> dendro_device::Result<()> + Send + Sync> Device for Watched<F> {
     fn len_bytes(&self) -> u64 {
         self.below.len_bytes()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
-        *self.counts.lock().expect("it works").entry(offset).or_default() += 1;
+        (self.look)(offset, buf.len())?;
         self.below.read_at(offset, buf)
     }
 
@@ -90,7 +90,12 @@ fn reads_of_log(memory_bytes: u64) -> (usize, usize) {
     destroy_older_checkpoints(&mut bytes);
     let leaves = nodes(&whole).into_iter().filter(|(_, level)| *level == 0);
     leaves.step_by(2).for_each(|(leaf, _)| destroy(&mut bytes, &leaf));
-    let counting = Counting { below: MemoryDevice::from_bytes(&bytes), counts: Mutex::default() };
+    let counts: Mutex<BTreeMap<u64, usize>> = Mutex::default();
+    let count = |offset, _| {
+        *counts.lock().expect("it works").entry(offset).or_default() += 1;
+        Ok(())
+    };
+    let counting = Watched { below: MemoryDevice::from_bytes(&bytes), look: count };
     let options = RebuildOptions { memory_bytes, ..RebuildOptions::default() };
     let report = rebuild(&counting, &options, &mut |_, _| ()).expect("it can be rebuilt");
     let incomplete = report.restored.iter().filter(|part| !part.is_complete).count();
@@ -109,7 +114,7 @@ fn reads_of_log(memory_bytes: u64) -> (usize, usize) {
     // A segment's first partial segment lies where the segment is read as a whole too.
     let log = log_of(&whole);
     let is_inside = |at: &&u64| !at.is_multiple_of(SEGMENT_LEN_BYTES as u64);
-    let counts = counting.counts.into_inner().expect("it works");
+    let counts = counts.lock().expect("it works");
     (log.len(), log.iter().filter(is_inside).filter_map(|at| counts.get(at)).sum())
 }
 
@@ -126,45 +131,6 @@ fn a_log_that_does_not_fit_in_memory_is_not_read_for_each_gap_again() {
     assert!((count..=2 * count).contains(&reads), "{reads} reads of {count}");
 }
 
-/// A device that fails to read what covers this byte, so many times.
-struct FailingAtFirst {
-    below: MemoryDevice,
-    at: u64,
-    left: Mutex<u32>,
-}
-
-impl Device for FailingAtFirst {
-    fn len_bytes(&self) -> u64 {
-        self.below.len_bytes()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
-        let mut left = self.left.lock().expect("it works");
-        if (offset..offset + buf.len() as u64).contains(&self.at) && *left > 0 {
-            *left -= 1;
-            return Err(dendro_device::Error::Io {
-                operation: "read",
-                len_bytes: buf.len() as u64,
-                offset,
-                source: std::io::Error::other("it failed"),
-            });
-        }
-        self.below.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> dendro_device::Result<()> {
-        self.below.write_at(offset, bytes)
-    }
-
-    fn flush(&self) -> dendro_device::Result<()> {
-        self.below.flush()
-    }
-
-    fn discard(&self, offset: u64, len_bytes: u64) -> dendro_device::Result<()> {
-        self.below.discard(offset, len_bytes)
-    }
-}
-
 #[test]
 fn what_the_sweep_could_not_read_is_read_again_when_it_is_needed() {
     let whole = with_small_commits();
@@ -178,10 +144,24 @@ fn what_the_sweep_could_not_read_is_read_again_when_it_is_needed() {
     let mut kept = Vec::new();
     for failure_count in 0..4 {
         let below = MemoryDevice::from_bytes(&bytes);
-        let device = FailingAtFirst { below, at, left: Mutex::new(failure_count) };
+        let left = Mutex::new(failure_count);
+        let fail_at_first = |offset, len| {
+            let mut left = left.lock().expect("it works");
+            if *left == 0 || !(offset..offset + len as u64).contains(&at) {
+                return Ok(());
+            }
+            *left -= 1;
+            Err(dendro_device::Error::Io {
+                operation: "read",
+                offset,
+                len_bytes: len as u64,
+                source: std::io::Error::other("it failed"),
+            })
+        };
+        let device = Watched { below, look: fail_at_first };
         let options = RebuildOptions::default();
         let report = rebuild(&device, &options, &mut |_, _| ()).expect("it can be rebuilt");
-        assert_eq!(*device.left.lock().expect("it works"), 0, "{failure_count} failures");
+        assert_eq!(*left.lock().expect("it works"), 0, "{failure_count} failures");
         assert!(report.restored.iter().all(|part| part.is_complete), "{report:?}");
         let (disk, _) = open(&device.below.to_bytes()).expect("the volume opens");
         kept.push(ModelVersions::read_from(&disk).expect("it can be read"));
