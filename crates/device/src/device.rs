@@ -141,7 +141,8 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`Error::FixedLen`] when it cannot be made that long, [`Error::OutOfRange`] when it is
     /// longer already, [`Error::Misaligned`], [`Error::ReadOnly`], [`Error::Open`] or
-    /// [`Error::Io`]: it may be as long as before, or longer without the tail.
+    /// [`Error::Io`]: it may be as long as before, or longer without the tail. If that error is of
+    /// a flush, what was written before may be lost too ([`Self::flush`]).
     fn extend(&self, len_bytes: u64, _tail: &[u8], _allocates: bool) -> Result<()> {
         Err(Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes: len_bytes })
     }

@@ -130,7 +130,9 @@ impl Resizer {
         let device = self.volume.device();
         let end = backups::new_end(superblock, device.len_bytes(), len_bytes);
         let allocates = superblock.is_allocated();
-        device.extend(len_bytes, &end, allocates).map_err(|error| {
+        let extended =
+            self.volume.change_device_len(|device| device.extend(len_bytes, &end, allocates))?;
+        extended.map_err(|error| {
             no_space(&error, len_bytes - device.len_bytes())
                 .unwrap_or_else(|| Error::Io(format!("making the device longer: {error}")))
         })

@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! 2. (flush 2) A failed flush is never tried again and believed: the volume latches. Every later
-//!    change and flush fails with the first reason until the volume is opened again.
+//!    change and flush fails with the first reason until the volume is opened again. A device
+//!    reports what it has lost to one flush alone, so flushes wait for each other.
 
 pub(crate) mod holds;
 mod sparing;
@@ -50,6 +51,9 @@ pub(crate) struct Volume {
     published: RwLock<Arc<Superblock>>,
     /// Locked after the superblock.
     backups: Mutex<Backups>,
+    /// Held by who flushes the device, until others know whether the flush failed (flush 2). It is
+    /// locked after all others.
+    flushing: Mutex<()>,
     /// The first reason why the volume latched.
     failure: OnceLock<String>,
     next_list: AtomicU64,
@@ -95,6 +99,7 @@ impl Volume {
             published: RwLock::new(Arc::new(superblock.clone())),
             superblock: Mutex::new(superblock),
             backups: Mutex::default(),
+            flushing: Mutex::default(),
             failure: OnceLock::new(),
             next_list: AtomicU64::new(engine.state().next_list()),
             weighed_bytes: AtomicU64::new(0),
@@ -306,8 +311,29 @@ impl Volume {
     }
 
     /// Flushes the device. If that fails, the volume latches (flush 2).
+    ///
+    /// # Errors
+    /// [`Error::Failed`], also if the volume latched before.
     pub(crate) fn flush_device(&self) -> Result<()> {
+        let _flushing = self.flushing.lock();
+        self.failure().map_or(Ok(()), Err)?;
         self.device.flush().map_err(|error| self.latch_write(error.to_string()))
+    }
+
+    /// Calls `change`, which makes the device longer or shorter, and flushes it for that.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] as for [`Self::flush_device`], if it is the flush that fails.
+    pub(crate) fn change_device_len(
+        &self,
+        change: impl FnOnce(&dyn Device) -> dendro_device::Result<()>,
+    ) -> Result<dendro_device::Result<()>> {
+        let _flushing = self.flushing.lock();
+        self.failure().map_or(Ok(()), Err)?;
+        match change(self.device()) {
+            Err(error) if error.is_flush() => Err(self.latch_write(error.to_string())),
+            changed => Ok(changed),
+        }
     }
 
     /// Writes the partial segment that was queued first; returns whether one was queued.
@@ -409,6 +435,7 @@ impl Volume {
         change(&mut next);
         superblocks::append(self.device.below(), &mut next)
             .map_err(|error| self.latch_unless_full(error))?;
+        self.flush_device()?;
         self.publish_superblock(newest, next);
         self.back_up(newest)
     }

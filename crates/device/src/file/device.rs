@@ -163,10 +163,12 @@ impl FileDevice {
             length::extend(file, alignment, from, len_bytes, tail, allocates).map_err(failed)
         };
         if self.kind == FileKind::Image {
-            return extend(&self.fd, self.alignment());
+            extend(&self.fd, self.alignment())?;
+            return self.sync(&self.fd);
         }
         if let Some(file) = self.open_backing_file()? {
             extend(&file, Alignment::NONE)?;
+            self.sync(&file)?;
             return block_device::follow_backing_file(&self.fd)
                 .map_err(|errno| self.fail(errno.into()));
         }
@@ -181,8 +183,12 @@ impl FileDevice {
 
     /// See [`Device::truncate`].
     fn truncate_to(&self, len_bytes: u64) -> Result<()> {
+        let truncate = |file: &OwnedFd| {
+            rustix::fs::ftruncate(file, len_bytes).map_err(|errno| self.fail(errno.into()))?;
+            self.sync(file)
+        };
         if self.kind == FileKind::Image {
-            return length::truncate(&self.fd, len_bytes).map_err(|source| self.fail(source));
+            return truncate(&self.fd);
         }
         let Some(file) = self.open_backing_file()? else {
             return Err(Error::FixedLen {
@@ -190,8 +196,18 @@ impl FileDevice {
                 wanted_bytes: len_bytes,
             });
         };
-        length::truncate(&file, len_bytes).map_err(|source| self.fail(source))?;
+        truncate(&file)?;
         block_device::follow_backing_file(&self.fd).map_err(|errno| self.fail(errno.into()))
+    }
+
+    /// Makes durable what was written to `file`, and its length.
+    fn sync(&self, file: &OwnedFd) -> Result<()> {
+        rustix::fs::fsync(file).map_err(|errno| self.flush_failed(errno))
+    }
+
+    fn flush_failed(&self, errno: Errno) -> Error {
+        let len_bytes = self.len_bytes();
+        Error::Io { operation: "flush", offset: 0, len_bytes, source: errno.into() }
     }
 
     fn alignment(&self) -> Alignment {
@@ -333,12 +349,7 @@ impl Device for FileDevice {
             return Ok(());
         }
         // Not repeated after an error, EINTR included: the kernel reports a lost write only once.
-        rustix::fs::fdatasync(&self.fd).map_err(|errno| Error::Io {
-            operation: "flush",
-            offset: 0,
-            len_bytes: self.len_bytes(),
-            source: errno.into(),
-        })
+        rustix::fs::fdatasync(&self.fd).map_err(|errno| self.flush_failed(errno))
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {

@@ -21,7 +21,7 @@ pub(super) fn open_again(file: &OwnedFd, read_only: bool) -> io::Result<OwnedFd>
 }
 
 /// Makes a file that has `from` bytes `len_bytes` long by the write of `tail` to its new end; with
-/// `allocates`, all that is added is allocated before.
+/// `allocates`, all that is added is allocated before. It is durable after a flush.
 pub(super) fn extend(
     file: &OwnedFd,
     alignment: Alignment,
@@ -39,12 +39,5 @@ pub(super) fn extend(
     if tail.is_empty() {
         rustix::fs::ftruncate(file, len_bytes)?;
     }
-    transfer::write(file, alignment, len_bytes - tail.len() as u64, tail)?;
-    Ok(rustix::fs::fsync(file)?)
-}
-
-/// Makes a file shorter.
-pub(super) fn truncate(file: &OwnedFd, len_bytes: u64) -> io::Result<()> {
-    rustix::fs::ftruncate(file, len_bytes)?;
-    Ok(rustix::fs::fsync(file)?)
+    transfer::write(file, alignment, len_bytes - tail.len() as u64, tail)
 }

@@ -267,8 +267,8 @@ fn failed(error: dendro_device::Error) -> Error {
 /// How many slots are tried for a superblock.
 const SLOT_TRIES: u32 = 3;
 
-/// Appends a superblock and makes it durable. A slot that cannot be written is passed over: the
-/// superblock gets a higher number, so that whatever was left in that slot does not count.
+/// Appends a superblock; it is durable after a flush. A slot that cannot be written is passed over:
+/// the superblock gets a higher number, so that whatever was left in that slot does not count.
 ///
 /// # Errors
 /// [`Error::NoSpace`] when the file system that holds the image is full: the same superblock may be
@@ -279,10 +279,10 @@ pub(crate) fn append(device: &Arc<dyn Device>, superblock: &mut Superblock) -> R
             Err(error) if !error.is_no_space() => {
                 superblock.seq = superblock.seq.wrapping_add(1);
             }
-            written => return written.and_then(|()| device.flush()).map_err(failed),
+            written => return written.map_err(failed),
         }
     }
-    write(device, superblock).and_then(|()| device.flush()).map_err(failed)
+    write(device, superblock).map_err(failed)
 }
 
 /// Writes a superblock to its slot.

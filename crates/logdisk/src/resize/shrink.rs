@@ -288,7 +288,7 @@ impl Resizer {
             device.write_at(len_bytes - end.len() as u64, &end).map_err(failed)?;
             self.volume.flush_device()?;
         }
-        device.truncate(len_bytes).map_err(failed)
+        self.volume.change_device_len(|device| device.truncate(len_bytes))?.map_err(failed)
     }
 }
 

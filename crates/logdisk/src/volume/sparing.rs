@@ -84,7 +84,8 @@ impl Volume {
             next.incompatible |= INCOMPATIBLE_RETIRED;
             next.clean = false;
             next.written = self.now();
-            superblocks::append(self.device.below(), &mut next).map_err(|error| match error {
+            let appended = superblocks::append(self.device.below(), &mut next);
+            appended.and_then(|()| self.flush_device()).map_err(|error| match error {
                 Error::NoSpace { .. } => Refusal::NoSpace(error),
                 error => failed(&format!("; {error}")),
             })

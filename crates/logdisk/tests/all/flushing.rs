@@ -1,13 +1,14 @@
 //! Several callers that make their commits durable at the same time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use dendro_base::{Clock, Rng, SystemClock};
+use dendro_check::find_superblocks;
 use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_device::{Device, MemoryDevice, Result};
-use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::common::new_list;
@@ -250,4 +251,75 @@ fn threads_that_wait_for_work_return_when_waiting_ends() {
     // A later caller does not wait either.
     assert!(!disk.write_step(long).expect("the device works"));
     disk.wait_for_background_work(long);
+}
+
+/// A device that reports what it has lost to one flush alone.
+struct ReportsOnce {
+    below: MemoryDevice,
+    /// Told when that flush has failed; its caller learns it a while later.
+    has_failed: Mutex<Option<mpsc::Sender<()>>>,
+}
+
+impl Device for ReportsOnce {
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let Some(has_failed) = self.has_failed.lock().expect("no thread panics").take() else {
+            return self.below.flush();
+        };
+        has_failed.send(()).expect("the test waits");
+        // Long enough for the other flushes, unless these wait.
+        std::thread::sleep(Duration::from_millis(100));
+        let (source, len_bytes) = (std::io::Error::other("lost"), self.len_bytes());
+        Err(dendro_device::Error::Io { operation: "flush", offset: 0, len_bytes, source })
+    }
+
+    fn extend(&self, _len_bytes: u64, _tail: &[u8], _allocates: bool) -> Result<()> {
+        self.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.below.discard(offset, len_bytes)
+    }
+}
+
+/// Takes a checkpoint while `flush` flushes and what it flushes is lost.
+fn checkpoint_beside(flush: impl FnOnce(&LogDisk) -> dendro_disk::Result<()> + Send) {
+    let below = MemoryDevice::new(DEVICE_BYTES);
+    let device = Arc::new(ReportsOnce { below, has_failed: Mutex::default() });
+    let disk = new_disk(Arc::clone(&device) as Arc<dyn Device>);
+    let list = new_list(&disk);
+    disk.checkpoint().expect("the device works");
+    put(&disk, list, 1);
+    let (failed, has_failed) = mpsc::channel();
+    *device.has_failed.lock().expect("no thread panics") = Some(failed);
+    let before = disk.superblock().seq;
+    let is_lost = |outcome| matches!(outcome, Err(Error::Failed(why)) if why.contains("lost"));
+    std::thread::scope(|scope| {
+        let flushing = scope.spawn(|| flush(&disk));
+        has_failed.recv().expect("it is flushed");
+        assert!(is_lost(disk.checkpoint()));
+        assert!(is_lost(flushing.join().expect("it does not panic")));
+    });
+    assert_eq!(disk.superblock().seq, before);
+    assert_eq!(
+        find_superblocks(&device.below).expect("there is one").current().superblock.seq,
+        before
+    );
+}
+
+#[test]
+fn no_flush_is_believed_beside_one_that_fails() {
+    checkpoint_beside(|disk| disk.flush(CommitSeq::LATEST));
+    checkpoint_beside(|disk| disk.grow(2 * DEVICE_BYTES, 2 * DEVICE_BYTES));
 }
