@@ -262,8 +262,11 @@ fn is_candidate(
 ) -> bool {
     let segments = engine.state().segments();
     let view = segments.policy_view(segment);
+    // A segment that is given up does not become clean: emptying it takes room and makes none.
+    let makes_room = !segments.is_given_up(segment) || matches!(choice, Choice::Only(_));
     let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
         && view.live_bytes > 0
+        && makes_room
         && choice.concerns(segment)
         && segments.packed_bytes_of(segment) < most_live_bytes(segments.layout(), choice)
         && left_alone.binary_search(&segment).is_err();

@@ -77,6 +77,7 @@ impl Resizer {
             damaged: BTreeSet::new(),
             suspect: BTreeSet::new(),
             fruitless: 0,
+            most_clean: 0,
             tries: Tries::default(),
         });
         Ok(())
@@ -151,7 +152,8 @@ impl Resizer {
             // Another one may need less room.
             now.next = victim.0 + 1;
         }
-        now.fruitless += 1;
+        // Whoever reads what is empty ends by itself.
+        now.fruitless += u32::from(victim.is_some() || !self.is_read());
         self.go_on(now)?;
         // What is empty becomes clean with a checkpoint.
         let clean_count = || self.volume.read().state().segments().clean_count();
@@ -160,8 +162,8 @@ impl Resizer {
         if !is_taken || clean_count() <= clean_before && (is_short || standing.kept_count > 0) {
             self.make_room(now)?;
         }
-        if is_short && clean_count() > clean_before {
-            now.note_gain();
+        if is_short {
+            now.note_clean(clean_count());
         }
         Ok(false)
     }
@@ -239,6 +241,13 @@ impl Resizer {
         })
     }
 
+    /// Whether somebody reads one of the segments that are given up.
+    fn is_read(&self) -> bool {
+        let engine = self.volume.read();
+        let segments = engine.state().segments();
+        segments.leaving(0).any(|segment| segments.is_pinned(segment))
+    }
+
     fn live_bytes_of(&self, segment: SegmentNo) -> u32 {
         self.volume.read().state().segments().live_bytes_of(segment)
     }
@@ -302,4 +311,32 @@ fn spared<'r>(
         spare.is_some_and(|spare| segments.is_given_up(spare)) && !segments.is_given_up(one.segment)
     };
     retired.iter().filter(moved).map(|one| one.segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_format::Addr;
+
+    use crate::clean::cleaner::tests::disk_half_alive;
+
+    #[test]
+    fn it_waits_for_those_who_read_what_is_given_up() {
+        let disk = disk_half_alive();
+        let layout = disk.volume().layout();
+        let pin = {
+            let engine = disk.volume().read();
+            let segments = engine.state().segments();
+            let last = layout.log_segments().filter(|it| segments.live_bytes_of(*it) > 0).last();
+            let last = last.expect("something is live");
+            segments.pin(Addr::from_bytes(layout.segment_offset(last)))
+        };
+        let len_bytes = disk.smallest_len_bytes();
+        disk.begin_shrinking(len_bytes, layout.len_bytes()).expect("it fits");
+        for _ in 0..100 {
+            assert!(disk.shrink_step().expect("it fits").is_some());
+        }
+        drop(pin);
+        while disk.shrink_step().expect("it fits").is_some() {}
+        assert_eq!(disk.superblock().layout.len_bytes(), len_bytes);
+    }
 }

@@ -24,6 +24,8 @@ pub(super) struct Shrinking {
     pub(super) suspect: BTreeSet<SegmentNo>,
     /// How many steps in a row have gained nothing.
     pub(super) fruitless: u32,
+    /// The most segments that were clean, while too few were, since something else was gained.
+    pub(super) most_clean: u32,
     pub(super) tries: Tries,
 }
 
@@ -55,7 +57,16 @@ impl Shrinking {
 
     /// Notes that a step has gained something.
     pub(super) fn note_gain(&mut self) {
-        self.fruitless = 0;
+        (self.fruitless, self.most_clean) = (0, 0);
         self.tries = Tries::default();
+    }
+
+    /// Notes how many segments are clean while too few are. That is a gain if they are more than
+    /// before: as many of them as cleaning takes and gives back by turns are none.
+    pub(super) fn note_clean(&mut self, count: u32) {
+        if count > self.most_clean {
+            self.note_gain();
+            self.most_clean = count;
+        }
     }
 }

@@ -328,6 +328,49 @@ fn a_volume_becomes_as_short_as_what_it_has_allows_whatever_lies_where() {
 }
 
 #[test]
+fn a_volume_becomes_shorter_beside_a_writer_that_fills_what_is_freed() {
+    for seed in 0..12 {
+        let mut rng = Rng::new(seed);
+        let copies = 1 + rng.below(2) as u8;
+        let len_bytes = (100 + rng.below(300)) * SEGMENT_BYTES;
+        let device = Arc::new(SimDevice::new(len_bytes, seed));
+        format(&(Arc::clone(&device) as _), &format_options(copies, true), &clock()).expect("fits");
+        let disk = open(&device);
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(LIST, ListHints::default());
+        disk.commit(aru).expect("there is room");
+        let mut stored = 0;
+        while disk.space().available_bytes > 8 * SEGMENT_BYTES {
+            put(&disk, stored).expect("there is room");
+            stored += 1;
+        }
+        // A little is left in each segment.
+        let kept_part = 4 + rng.below(8);
+        (0..stored).filter(|index| index % kept_part > 0).for_each(|index| delete(&disk, index));
+        if rng.chance(50) {
+            background(&disk);
+        }
+        let spare = [1, 3, 10][rng.below(3) as usize];
+        let len_bytes = disk.smallest_len_bytes() + spare * SEGMENT_BYTES;
+        disk.begin_shrinking(len_bytes, len_bytes + 16 * 4096).expect("it fits");
+        let written = [8, 32, 64, 256][rng.below(4) as usize];
+        let is_even = rng.chance(50);
+        let mut steps = 0;
+        while disk.shrink_step().expect("it fits").is_some() {
+            steps += 1;
+            assert!(steps < 1000, "seed {seed}");
+            for number in 0..written {
+                let number = if is_even { number } else { rng.below(stored / kept_part) };
+                put(&disk, number % (stored / kept_part) * kept_part).expect("there is room");
+            }
+            if rng.chance(20) {
+                background(&disk);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_power_cut_while_it_shrinks_leaves_the_old_size_or_the_new_one_and_a_backup() {
     for copies in [1, 2] {
         let options = format_options(copies, true);
