@@ -2,6 +2,7 @@
 
 use std::io;
 
+use dendro_disk::Error as DiskError;
 use dendro_fs::FsError;
 
 /// The result of a call.
@@ -16,7 +17,7 @@ pub enum Error {
     Device(#[from] dendro_device::Error),
     /// The logical disk refuses something, or has failed.
     #[error(transparent)]
-    Disk(#[from] dendro_disk::Error),
+    Disk(#[from] DiskError),
     /// An operation on files fails.
     #[error(transparent)]
     Files(#[from] FsError),
@@ -32,6 +33,12 @@ pub enum Error {
     /// A size that no volume can have.
     #[error("{len_bytes} bytes are too few or too many for a volume")]
     BadSize {
+        /// The size.
+        len_bytes: u64,
+    },
+    /// A size that no segment can have.
+    #[error("segments of {len_bytes} bytes; they have a power of two from 128 KiB to 64 MiB")]
+    BadSegmentSize {
         /// The size.
         len_bytes: u64,
     },
@@ -51,7 +58,11 @@ impl Error {
             Self::Device(
                 dendro_device::Error::Open { source, .. } | dendro_device::Error::Io { source, .. },
             ) => of_io(source),
-            Self::Device(_) | Self::BadSize { .. } => libc::EINVAL,
+            Self::Device(_) | Self::BadSize { .. } | Self::BadSegmentSize { .. } => libc::EINVAL,
+            // A file system that meets these is damaged; a program has made a mistake.
+            Self::Disk(DiskError::NoSuchList(_)) => libc::ENOENT,
+            Self::Disk(DiskError::ListExists(_)) => libc::EEXIST,
+            Self::Disk(DiskError::RecordTooLong(_)) => libc::EMSGSIZE,
             Self::Disk(error) => FsError::from(error.clone()).errno(),
             Self::Files(error) => error.errno(),
             Self::Loop => libc::ELOOP,

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use dendro_fs::{Caller, FileSystem, FsError, Ino, OpenOptions, SetAttr};
+use dendro_fs::{Caller, FsError, Ino, OpenOptions, SetAttr};
 
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
+use crate::open_disk::Mounted;
 
 /// The most that one operation writes: so much is there after a crash, or nothing of it.
 const MAX_WRITE_BYTES: usize = 1 << 20;
@@ -17,7 +18,7 @@ const MAX_WRITE_BYTES: usize = 1 << 20;
 ///
 /// A file that is removed while it is open goes when it is dropped.
 pub struct File {
-    fs: Arc<FileSystem>,
+    fs: Arc<Mounted>,
     ino: Ino,
     position: u64,
 }
@@ -33,11 +34,11 @@ impl fmt::Debug for File {
 
 impl File {
     /// A file for which an open was counted.
-    pub(crate) const fn opened(fs: Arc<FileSystem>, ino: Ino) -> Self {
+    pub(crate) const fn opened(fs: Arc<Mounted>, ino: Ino) -> Self {
         Self { fs, ino, position: 0 }
     }
 
-    pub(crate) fn open_to_write(fs: &Arc<FileSystem>, ino: Ino) -> Result<Self> {
+    pub(crate) fn open_to_write(fs: &Arc<Mounted>, ino: Ino) -> Result<Self> {
         fs.open(ino, OpenOptions { write: true, ..OpenOptions::default() })?;
         Ok(Self::opened(Arc::clone(fs), ino))
     }

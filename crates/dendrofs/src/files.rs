@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,13 +15,14 @@ use dendro_fs::{
 use crate::error::Result;
 use crate::file::File;
 use crate::metadata::{Entry, Metadata};
-use crate::open_disk::OpenDisk;
+use crate::open_disk::Mounted;
 use crate::walk::{Follow, Place, find, place, place_of_target};
 
 /// Bytes that are read or written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The files of one version of a volume. Any number of threads may use it.
+/// The files of one version of a volume. Any number of threads may use it, and any number of these
+/// values may be of one version.
 ///
 /// Paths begin at the version's root directory, with a slash or without one. Symbolic links are
 /// followed where [`std::fs`] follows them. Permissions are not checked: who has the volume has its
@@ -30,9 +31,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Each call that changes something is one operation, after a crash there or not, unless it says
 /// otherwise.
 pub struct Files {
-    fs: Arc<FileSystem>,
-    /// Keeps the volume open.
-    _disk: Arc<OpenDisk>,
+    fs: Arc<Mounted>,
     /// Counts temporary names.
     temporary: AtomicU64,
 }
@@ -44,8 +43,8 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    pub(crate) fn new(disk: Arc<OpenDisk>, fs: FileSystem) -> Self {
-        Self { fs: Arc::new(fs), _disk: disk, temporary: AtomicU64::new(0) }
+    pub(crate) const fn new(fs: Arc<Mounted>) -> Self {
+        Self { fs, temporary: AtomicU64::new(0) }
     }
 
     /// The version.
@@ -82,6 +81,29 @@ impl Files {
         Ok(File::opened(Arc::clone(&self.fs), attr.ino))
     }
 
+    /// Opens a file to be written, which must be there. What it holds stays.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_to_write(&self, path: impl AsRef<Path>) -> Result<File> {
+        let attr = find(&self.fs, path.as_ref(), Follow::Yes)?;
+        File::open_to_write(&self.fs, attr.ino)
+    }
+
+    /// Opens a new file to be written, which must not be there; a symbolic link at `path` counts as
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
+        if path.as_ref().components().all(|part| part == Component::RootDir) {
+            return Err(FsError::Exists.into());
+        }
+        let Place { dir, name } = place(&self.fs, path.as_ref())?;
+        let options = OpenOptions { write: true, exclusive: true, ..OpenOptions::default() };
+        self.make_at(dir, &name, options)
+    }
+
     /// Opens a file to be written, which is made if there is none. What it holds stays.
     ///
     /// # Errors
@@ -108,7 +130,11 @@ impl Files {
         if name.is_empty() {
             return Err(FsError::IsDirectory.into());
         }
-        let attr = self.fs.create(&caller(), dir, &name, 0o644, options)?;
+        self.make_at(dir, &name, options)
+    }
+
+    fn make_at(&self, dir: Ino, name: &[u8], options: OpenOptions) -> Result<File> {
+        let attr = self.fs.create(&caller(), dir, name, 0o644, options)?;
         self.fs.forget(attr.ino, 1);
         Ok(File::opened(Arc::clone(&self.fs), attr.ino))
     }
@@ -341,18 +367,6 @@ impl Files {
         let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.fs.setattr(&caller(), attr.ino, &changes)?;
         Ok(())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // Open files keep the file system, and what they were removed of.
-        if let Some(fs) = Arc::get_mut(&mut self.fs)
-            && !fs.is_read_only()
-            && let Err(error) = fs.close()
-        {
-            log::error!("the files of a version could not be closed: {error}");
-        }
     }
 }
 

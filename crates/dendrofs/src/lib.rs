@@ -77,7 +77,7 @@
 //! | `options` | how volumes are made and opened |
 //! | `metadata` | what is known of files |
 //! | `walk` | from a path to a file |
-//! | `open_disk` | the disk of an open volume |
+//! | `open_disk` | the disk of an open volume, and its file systems |
 //! | `file`, `files` | files of a version |
 //! | `volume` | an open volume, and its versions |
 //! | `runner` | the background threads |
@@ -105,6 +105,7 @@ pub use volume::Volume;
 /// Lists, units and versions: the interface of the logical disk (de Jonge, Kaashoek and Hsieh,
 /// 1993).
 pub mod disk {
+    pub use dendro_base::Timestamp;
     pub use dendro_disk::{
         Aru, Branch, CommitSeq, Error, GROUP_PAGES, Lid, ListHints, Locality, LogicalDisk,
         MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Reservation,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use dendro_base::{Clock, SystemClock, Uuid, random_bytes};
 use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
 use dendro_disk::{CommitSeq, Lid, LogicalDisk, VersionTable, Versions, View};
-use dendro_format::layout::{MIN_SEGMENT_COUNT, good_segment_size_bytes};
+use dendro_format::layout::{
+    MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2, good_segment_size_bytes,
+};
 use dendro_fs::FileSystem;
 use dendro_logdisk::{Discards, LogDisk};
 
@@ -43,7 +45,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Device`] if there is a file of that path, or if it cannot be made;
-    /// [`Error::BadSize`].
+    /// [`Error::BadSize`], [`Error::BadSegmentSize`].
     pub fn create(path: impl AsRef<Path>, len_bytes: u64, options: &CreateOptions) -> Result<Self> {
         check_size(len_bytes, options)?;
         let path = path.as_ref();
@@ -57,7 +59,7 @@ impl Volume {
     /// Makes a volume in memory, for tests, and opens it.
     ///
     /// # Errors
-    /// [`Error::BadSize`].
+    /// [`Error::BadSize`], [`Error::BadSegmentSize`].
     pub fn in_memory(len_bytes: u64, options: &CreateOptions) -> Result<Self> {
         check_size(len_bytes, options)?;
         Self::create_on(Arc::new(MemoryDevice::new(len_bytes)), options)
@@ -143,6 +145,12 @@ impl Volume {
     #[must_use]
     pub fn uuid(&self) -> String {
         self.inner.disk().superblock().uuid.to_string()
+    }
+
+    /// Its name for people; empty if it has none.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.inner.disk().superblock().label
     }
 
     /// Why it takes no changes; `None` if it does.
@@ -244,15 +252,24 @@ impl Volume {
         Ok(self.inner.disk().delete(version)?)
     }
 
+    /// Replaces the branch with this head by a new one that starts from the snapshot `to` and takes
+    /// over its name, and returns the new head. All snapshots stay.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] if there is no such head or snapshot.
+    pub fn roll_back(&self, head: View, to: View) -> Result<View> {
+        if head.epoch.is_some() {
+            return Err(dendro_disk::Error::NoSuchView(head).into());
+        }
+        Ok(self.inner.disk().roll_back(head.branch, to)?.head())
+    }
+
     /// The files of a version. Those of a snapshot cannot be changed.
     ///
     /// # Errors
     /// [`Error::Files`] if the volume holds lists.
     pub fn files(&self, version: View) -> Result<Files> {
-        let options = dendro_fs::Options { view: version, ..dendro_fs::Options::default() };
-        let disk = Arc::clone(self.inner.disk()) as Arc<dyn LogicalDisk>;
-        let fs = FileSystem::mount(disk, options, clock())?;
-        Ok(Files::new(Arc::clone(&self.inner), fs))
+        Ok(Files::new(self.inner.mount(version)?))
     }
 }
 
@@ -280,7 +297,11 @@ fn segment_size_bytes(len_bytes: u64, options: &CreateOptions) -> u64 {
 
 fn check_size(len_bytes: u64, options: &CreateOptions) -> Result<()> {
     let size = segment_size_bytes(len_bytes, options);
-    let count = len_bytes / size.max(1);
+    let sizes = 1 << MIN_SEGMENT_SIZE_LOG2..=1 << MAX_SEGMENT_SIZE_LOG2;
+    if !size.is_power_of_two() || !sizes.contains(&size) {
+        return Err(Error::BadSegmentSize { len_bytes: size });
+    }
+    let count = len_bytes / size;
     match u32::try_from(count) {
         Ok(count) if count >= MIN_SEGMENT_COUNT => Ok(()),
         _ => Err(Error::BadSize { len_bytes }),

@@ -130,3 +130,57 @@ fn the_files_of_a_snapshot_cannot_be_changed() {
     assert_eq!(files.read("file").unwrap(), b"1");
     assert_eq!(volume.files(volume.view("work").unwrap()).unwrap().read("file").unwrap(), b"3");
 }
+
+#[test]
+fn two_values_for_the_files_of_one_head_show_the_same() {
+    let (volume, one) = new_files();
+    let other = volume.files(volume.main()).unwrap();
+    one.write("file", b"1").unwrap();
+    assert_eq!(other.read("file").unwrap(), b"1");
+    one.write("file", b"longer").unwrap();
+    assert_eq!(other.read("file").unwrap(), b"longer");
+    other.remove_file("file").unwrap();
+    assert!(!one.exists("file").unwrap());
+    other.create_dir("dir").unwrap();
+    one.write("dir/new", b"2").unwrap();
+    other.write("dir/new2", b"2").unwrap();
+    assert_eq!(one.read_dir("dir").unwrap().len(), 2);
+}
+
+#[test]
+fn threads_open_and_close_the_files_of_one_head_at_the_same_time() {
+    let volume = Volume::in_memory(64 << 20, &CreateOptions::files()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for turn in 0..40 {
+                    let files = volume.files(volume.main()).unwrap();
+                    files.write(format!("kept-{thread}-{turn}"), b"kept").unwrap();
+                    // It goes when the file system is closed, or before.
+                    let _open = files.create_new(format!("gone-{thread}")).unwrap();
+                    files.remove_file(format!("gone-{thread}")).unwrap();
+                }
+            });
+        }
+    });
+    let files = volume.files(volume.main()).unwrap();
+    assert_eq!(files.read_dir("/").unwrap().len(), 160);
+    drop(files);
+    assert_eq!(dendro_fs::verify(volume.disk(), volume.main()).unwrap(), []);
+}
+
+#[test]
+fn a_new_file_must_not_be_there_and_one_to_be_changed_must() {
+    let (_volume, files) = new_files();
+    assert_eq!(errno(files.open_to_write("file")), libc::ENOENT);
+    files.create_new("file").unwrap().write_all(b"old").unwrap();
+    files.open_to_write("file").unwrap().write_all(b"n").unwrap();
+    assert_eq!(files.read("file").unwrap(), b"nld");
+    files.symlink("nowhere", "link").unwrap();
+    files.create_dir("dir").unwrap();
+    for path in ["file", "link", "dir", "/", ""] {
+        assert_eq!(errno(files.create_new(path)), libc::EEXIST, "{path}");
+    }
+    assert_eq!(errno(files.open_to_write("dir")), libc::EISDIR);
+}

@@ -16,7 +16,7 @@ fn a_volume_is_there_again_when_it_is_opened_again() {
     volume.files(volume.main()).unwrap().write("file", b"kept").unwrap();
     volume.close().unwrap();
     let volume = Volume::open(&path, &OpenOptions::new()).unwrap();
-    assert_eq!(volume.uuid(), uuid);
+    assert_eq!((volume.uuid(), volume.label()), (uuid, "mine".into()));
     assert_eq!(volume.files(volume.main()).unwrap().read("file").unwrap(), b"kept");
 }
 
@@ -27,6 +27,10 @@ fn wrong_use_gets_an_error_that_says_what_it_is() {
     let files = CreateOptions::files();
     let too_small = Volume::create(&path, 1 << 20, &files.clone().segment_size_bytes(1 << 20));
     assert!(matches!(too_small, Err(Error::BadSize { .. })));
+    for size in [0, 64 << 10, 3 << 20, 128 << 20] {
+        let made = Volume::create(&path, 4 << 30, &files.clone().segment_size_bytes(size));
+        assert!(matches!(made, Err(Error::BadSegmentSize { .. })), "{size}");
+    }
     assert!(!path.exists());
     assert_eq!(Volume::open(&path, &OpenOptions::new()).unwrap_err().errno(), libc::ENOENT);
 
@@ -76,6 +80,43 @@ fn a_snapshot_keeps_lists_as_they_were_until_it_is_deleted() {
     volume.delete(kept).unwrap();
     assert!(volume.disk().record(kept, Volume::ROOT, 7).is_err());
     while volume.step().unwrap() {}
+}
+
+#[test]
+fn mistakes_of_programs_with_lists_have_numbers_of_their_own() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
+    let list = volume.disk().allocate_list().unwrap();
+    let commit = |change: &dyn Fn(&mut Aru<'_>)| {
+        let mut unit = Aru::new(volume.main());
+        change(&mut unit);
+        let error = Error::from(volume.disk().commit(unit).unwrap_err());
+        error.errno()
+    };
+    let put = |len: usize| {
+        move |unit: &mut Aru<'_>| {
+            unit.put_record(list, 0, vec![1; len]);
+        }
+    };
+    assert_eq!(commit(&put(1)), libc::ENOENT);
+    let create = |unit: &mut Aru<'_>| {
+        unit.create_list(Volume::ROOT, ListHints::default());
+    };
+    assert_eq!(commit(&create), libc::EEXIST);
+    for len in [0, 1025] {
+        assert_eq!(commit(&put(len)), libc::EMSGSIZE);
+    }
+}
+
+#[test]
+fn a_branch_is_rolled_back_to_a_snapshot() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::files()).unwrap();
+    volume.files(volume.main()).unwrap().write("file", b"old").unwrap();
+    let kept = volume.snapshot("kept").unwrap();
+    volume.files(volume.main()).unwrap().write("file", b"new").unwrap();
+    assert!(volume.roll_back(kept, kept).is_err());
+    let head = volume.roll_back(volume.main(), kept).unwrap();
+    assert_eq!(head, volume.main());
+    assert_eq!(volume.files(head).unwrap().read("file").unwrap(), b"old");
 }
 
 #[test]
