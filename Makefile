@@ -11,6 +11,7 @@
 # make audit    licences, advisories and sources of dependencies
 # make install  the command, its man pages, completions, units, udev rule and magic entry
 # make deb      the same as a Debian package
+# make install-lib  the library for C programs: shared and static, header, pkg-config file, man page
 # make stage-deb  the files of that package, for cargo-deb
 # See README.md and docs/DEVELOPMENT.md.
 
@@ -35,6 +36,10 @@ VENDORED_ZSH ?= site-functions
 BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/$(VENDORED_ZSH)
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
+# Where the library for C programs goes.
+LIBDIR  ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO   ?= cargo
@@ -43,8 +48,13 @@ DENDRO  := $(TARGET)/release/dendro
 # The other names that it answers to.
 LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
            umount.fuse.dendro umount.fuseblk.dendro
+# Where libdendro.so and libdendro.a are built.
+LIBDENDRO := $(TARGET)/release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+# As crates/capi/build.rs has it: before version 1.0, the second number says what is compatible.
+SOVERSION := $(shell echo "$(VERSION)" | sed 's/^\(0\.[0-9]*\).*/\1/; t; s/\..*//')
 
-.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb stage-deb clean
+.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit lib install install-files install-lib install-lib-files uninstall uninstall-lib deb stage-deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -194,6 +204,34 @@ uninstall:
 	rm -f "$(DESTDIR)$(BASHDIR)/dendro" "$(DESTDIR)$(ZSHDIR)/_dendro" \
 	    "$(DESTDIR)$(FISHDIR)/dendro.fish"
 	rm -rf "$(DESTDIR)$(DATADIR)/dendrofs" "$(DESTDIR)$(DOCDIR)"
+
+# The library for C programs: the same in the same manner.
+lib:
+	$(CARGO) build --release --package dendro-capi --lib
+
+install-lib:
+	@if command -v "$(CARGO)" > /dev/null 2>&1; then $(MAKE) lib; else \
+	    test -e "$(LIBDENDRO)/libdendro.so" || { echo "Build it first, with make lib."; exit 1; }; fi
+	$(MAKE) --no-print-directory install-lib-files
+	@test -n "$(DESTDIR)" || ldconfig 2> /dev/null || \
+	    echo "The dynamic linker does not know libdendro yet: run ldconfig as root."
+
+install-lib-files:
+	install -d "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" "$(DESTDIR)$(PKGCONFIGDIR)" \
+	    "$(DESTDIR)$(MANDIR)/man3"
+	install -m 644 "$(LIBDENDRO)/libdendro.so" "$(DESTDIR)$(LIBDIR)/libdendro.so.$(VERSION)"
+	ln -sf "libdendro.so.$(VERSION)" "$(DESTDIR)$(LIBDIR)/libdendro.so.$(SOVERSION)"
+	ln -sf "libdendro.so.$(SOVERSION)" "$(DESTDIR)$(LIBDIR)/libdendro.so"
+	install -m 644 "$(LIBDENDRO)/libdendro.a" "$(DESTDIR)$(LIBDIR)"
+	install -m 644 crates/capi/include/dendro.h "$(DESTDIR)$(INCLUDEDIR)"
+	install -m 644 crates/capi/dendro.3 "$(DESTDIR)$(MANDIR)/man3"
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+	    packaging/pkgconfig/dendro.pc.in > "$(DESTDIR)$(PKGCONFIGDIR)/dendro.pc"
+
+uninstall-lib:
+	rm -f "$(DESTDIR)$(LIBDIR)"/libdendro.so "$(DESTDIR)$(LIBDIR)"/libdendro.so.* \
+	    "$(DESTDIR)$(LIBDIR)/libdendro.a" "$(DESTDIR)$(INCLUDEDIR)/dendro.h" \
+	    "$(DESTDIR)$(PKGCONFIGDIR)/dendro.pc" "$(DESTDIR)$(MANDIR)/man3/dendro.3"
 
 # Into $(TARGET)/debian; takes dpkg-dev.
 deb: setup all

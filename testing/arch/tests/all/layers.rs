@@ -6,7 +6,7 @@ use crate::workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -44,6 +44,8 @@ const LAYERS: [(&str, &[&str]); 17] = [
             "dendro-logdisk",
         ],
     ),
+    // The same for C programs.
+    ("dendro-capi", &["dendrofs"]),
     // Joins the concrete types of all layers but the verifier's.
     (
         "dendro-daemon",
@@ -76,7 +78,7 @@ const AT_HOME_IN: [(&str, &str); 1] = [("io-uring", "dendro-fuse-transport")];
 const RUNTIMES: [&str; 5] = ["tokio", "async-std", "smol", "futures", "async-trait"];
 
 /// Crates whose `unsafe` is looked at one by one.
-const MAY_BE_UNSAFE: [&str; 2] = ["dendro-device", "dendro-fuse-transport"];
+const MAY_BE_UNSAFE: [&str; 3] = ["dendro-capi", "dendro-device", "dendro-fuse-transport"];
 
 fn allowed() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     LAYERS.iter().map(|(name, below)| (*name, below.iter().copied().collect())).collect()

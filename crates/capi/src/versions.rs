@@ -1,0 +1,286 @@
+//! Snapshots and branches.
+
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
+use std::vec::IntoIter;
+
+use dendrofs::disk::{Branch, Snapshot, VersionTable};
+
+use crate::border::{Handle, Health, close, hand_out, on, place};
+use crate::types::{
+    DENDRO_HEAD, DENDRO_VERSION_HAS_PARENT, DENDRO_VERSION_HEAD, DENDRO_VERSION_HELD,
+    DENDRO_VERSION_MAIN, DENDRO_VERSION_UNNAMED, Version, View, name_of,
+};
+use crate::volume::Volume;
+
+/// The versions of a volume, as they were when this was made.
+pub struct Versions {
+    health: Health,
+    versions: Mutex<IntoIter<Version>>,
+}
+
+impl Handle for Versions {
+    fn health(&self) -> &Health {
+        &self.health
+    }
+}
+
+fn of_branch(table: &VersionTable, branch: &Branch) -> Version {
+    let mut flags = DENDRO_VERSION_HEAD;
+    if table.main_head() == branch.head() {
+        flags |= DENDRO_VERSION_MAIN;
+    }
+    if branch.parent.is_some() {
+        flags |= DENDRO_VERSION_HAS_PARENT;
+    }
+    let (branch_number, epoch) = branch.parent.unwrap_or((0, DENDRO_HEAD));
+    Version {
+        view: branch.head().into(),
+        parent: View { branch: branch_number, epoch },
+        created: branch.time.into(),
+        flags,
+        name: name_of(branch.name.as_bytes()),
+    }
+}
+
+fn of_snapshot(snapshot: &Snapshot) -> Version {
+    let mut flags = 0;
+    if snapshot.is_held {
+        flags |= DENDRO_VERSION_HELD;
+    }
+    if snapshot.name.is_none() {
+        flags |= DENDRO_VERSION_UNNAMED;
+    }
+    let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
+    Version {
+        view: snapshot.view().into(),
+        parent: View { branch: 0, epoch: DENDRO_HEAD },
+        created: snapshot.time.into(),
+        flags,
+        name: name_of(name.as_bytes()),
+    }
+}
+
+/// Puts the head of the main branch into `*view`.
+///
+/// Returns: 0.
+///
+/// Errors: none but those of any call.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_main(
+    volume: Option<&Volume>,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        place(view)?.write(volume.inner().main().into());
+        Ok(0)
+    })
+}
+
+/// Puts the version of a name into `*view`: the head of a `branch`, or a snapshot as `@snapshot` or
+/// `branch@snapshot`. A snapshot without a name is named by its epoch.
+///
+/// Returns: 0.
+///
+/// Errors: ENOENT: there is none of that name. EINVAL: the name is not UTF-8.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_find(
+    volume: Option<&Volume>,
+    name: *const c_char,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let place = place(view)?;
+        place.write(volume.inner().view(call.text(name)?)?.into());
+        Ok(0)
+    })
+}
+
+/// Makes a snapshot called `name` of the branch with the head `head`, and puts it into `*view`,
+/// which may be NULL. It takes some microseconds, whatever the volume holds. A name has from 1 to
+/// 255 bytes, and no '/', '@', ':' or "..".
+///
+/// Returns: 0.
+///
+/// Errors: EEXIST: there is a snapshot of that name. EINVAL: that cannot be a name. ESTALE: there
+/// is no such head. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_snapshot(
+    volume: Option<&Volume>,
+    head: View,
+    name: *const c_char,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let made = volume.inner().snapshot_of(head.into(), call.text(name)?)?;
+        put(made.into(), view)
+    })
+}
+
+/// Makes a branch called `name` that starts from the version `from`, a clone that can be changed,
+/// and puts its head into `*view`, which may be NULL. Names and time are as with
+/// dendro_version_snapshot().
+///
+/// Returns: 0.
+///
+/// Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name. ESTALE: there is
+/// no such version. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_clone(
+    volume: Option<&Volume>,
+    from: View,
+    name: *const c_char,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let made = volume.inner().branch(from.into(), call.text(name)?)?;
+        put(made.into(), view)
+    })
+}
+
+/// Deletes a snapshot, or the head of a branch. Its space is freed in the background.
+///
+/// Returns: 0.
+///
+/// Errors: EBUSY: it is the main branch, or a snapshot that is held. ESTALE: there is no such
+/// version. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_delete(volume: Option<&Volume>, version: View) -> c_int {
+    on(volume, |_, volume| {
+        volume.inner().delete(version.into())?;
+        Ok(0)
+    })
+}
+
+/// Renames a snapshot or a branch.
+///
+/// Returns: 0.
+///
+/// Errors: as dendro_version_snapshot().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_rename(
+    volume: Option<&Volume>,
+    version: View,
+    name: *const c_char,
+) -> c_int {
+    on(volume, |call, volume| {
+        volume.disk().rename(version.into(), call.text(name)?)?;
+        Ok(0)
+    })
+}
+
+/// Protects a snapshot from deletion if `is_held` is not 0, or ends that.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such snapshot. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_hold(
+    volume: Option<&Volume>,
+    snapshot: View,
+    is_held: c_int,
+) -> c_int {
+    on(volume, |_, volume| {
+        volume.disk().hold(snapshot.into(), is_held != 0)?;
+        Ok(0)
+    })
+}
+
+/// Replaces the branch with the head `head` by a new one that starts from the snapshot `to` and
+/// takes over its name, and puts the new head into `*view`, which may be NULL. All snapshots stay.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such head or snapshot. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_roll_back(
+    volume: Option<&Volume>,
+    head: View,
+    to: View,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        let made = volume.inner().roll_back(head.into(), to.into())?;
+        put(made.into(), view)
+    })
+}
+
+/// Lists the versions of a volume: the heads, then the snapshots. Later changes do not show.
+///
+/// Returns: 0, with the handle in `*versions`; it is given back by dendro_versions_close(). After
+/// an error `*versions` is NULL.
+///
+/// Errors: none but those of any call.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_versions_open(
+    volume: Option<&Volume>,
+    versions: Option<&mut MaybeUninit<Option<Box<Versions>>>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        hand_out(versions, || {
+            let table = volume.inner().versions();
+            let heads = table.branches().map(|branch| of_branch(&table, branch));
+            let all: Vec<_> = heads.chain(table.snapshots().map(of_snapshot)).collect();
+            let health = volume.health().clone();
+            Ok(Versions { health, versions: Mutex::new(all.into_iter()) })
+        })
+    })
+}
+
+/// Puts the next version into `*version`.
+///
+/// Returns: 1, or 0 if there is none left.
+///
+/// Errors: none but those of any call.
+///
+/// Threads: any. Each version is given to one of them.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_versions_next(
+    versions: Option<&Versions>,
+    version: Option<&mut MaybeUninit<Version>>,
+) -> c_int {
+    on(versions, |_, versions| {
+        let place = place(version)?;
+        let mut left = versions.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(c_int::from(left.next().map(|version| place.write(version)).is_some()))
+    })
+}
+
+/// Gives a list of versions back. NULL does nothing.
+///
+/// Returns: 0.
+///
+/// Errors: none but those of any call.
+///
+/// Threads: one, and no other may use the handle at the time or later.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_versions_close(versions: Option<Box<Versions>>) -> c_int {
+    close(versions, |_| Ok(()))
+}
+
+/// Puts a version that was made where the caller wants it, if it does.
+fn put(made: View, view: Option<&mut MaybeUninit<View>>) -> crate::failure::Result<c_int> {
+    if let Some(place) = view {
+        place.write(made);
+    }
+    Ok(0)
+}

@@ -1,0 +1,6 @@
+//! The C interface, as C programs use it.
+
+mod cc;
+mod header;
+mod programs;
+mod sources;

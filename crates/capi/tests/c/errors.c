@@ -1,0 +1,449 @@
+/* Each error has the number that the header says. The argument is a directory for images. */
+#include "check.h"
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SIZE (32 << 20)
+
+static dendro_view head;
+static char image[512], other[512];
+
+static void wrong_volumes(void)
+{
+	dendro_volume *volume = (dendro_volume *)image, *second;
+	dendro_options options = {0};
+	char label[66];
+	CHECK(dendro_error_message()[0] == 0);
+	RETURNS(-ENOENT, dendro_volume_open(image, NULL, &volume));
+	CHECK(volume == NULL && strstr(dendro_error_message(), image) != NULL);
+	RETURNS(-EINVAL, dendro_volume_open(NULL, NULL, &volume));
+	RETURNS(-EINVAL, dendro_volume_open(image, NULL, NULL));
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, 3, NULL, &volume));
+	RETURNS(-EINVAL, dendro_volume_create(image, 4096, DENDRO_FILES, NULL, &volume));
+	RETURNS(-EINVAL, dendro_volume_create(image, UINT64_MAX, DENDRO_FILES, NULL, &volume));
+	options.flags = 4;
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options.flags = DENDRO_READ_ONLY;
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.metadata_copies = 3};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.segment_size_bytes = 3 << 20};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.segment_size_bytes = 4096};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.segment_size_bytes = 1ULL << 40};
+	RETURNS(-EINVAL, dendro_volume_create(image, 1ULL << 50, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.reserved = {0, 1}};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.label = "\xff"};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	memset(label, 'x', sizeof label);
+	label[65] = 0;
+	options.label = label;
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	CHECK(access(image, F_OK) != 0);
+	RETURNS(-ENOENT, dendro_volume_create("/nowhere/image", SIZE, DENDRO_FILES, NULL, &volume));
+
+	label[64] = 0;
+	RETURNS(0, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	RETURNS(-EEXIST, dendro_volume_create(image, SIZE, DENDRO_FILES, NULL, &second));
+	RETURNS(-EBUSY, dendro_volume_open(image, NULL, &second));
+	RETURNS(0, dendro_volume_close(volume));
+	RETURNS(-EINVAL, dendro_volume_open(image, &options, &volume));
+	options = (dendro_options){.segment_size_bytes = 1 << 20};
+	RETURNS(-EINVAL, dendro_volume_open(image, &options, &volume));
+	RETURNS(0, dendro_volume_close(NULL));
+	FILE *file = fopen(other, "w");
+	for (int byte = 0; byte < 4 << 20; byte++)
+		putc('x', file);
+	fclose(file);
+	RETURNS(-EIO, dendro_volume_open(other, NULL, &volume));
+}
+
+static void read_only(void)
+{
+	dendro_options options = {.flags = DENDRO_READ_ONLY | DENDRO_NO_DISCARD};
+	char text[DENDRO_UUID_SIZE];
+	dendro_volume *volume;
+	dendro_files *files;
+	dendro_file *file;
+	uint64_t list;
+	RETURNS(0, dendro_volume_open(image, &options, &volume));
+	CHECK(dendro_volume_read_only_reason(volume, NULL, 0) > 0);
+	RETURNS(64, dendro_volume_label(volume, text, 3));
+	CHECK(strcmp(text, "xx") == 0);
+	RETURNS(0, dendro_volume_uuid(volume, text));
+	CHECK(strlen(text) == 36);
+	RETURNS(-EINVAL, dendro_volume_uuid(volume, NULL));
+	RETURNS(-EROFS, dendro_version_snapshot(volume, head, "one", NULL));
+	RETURNS(-EROFS, dendro_list_allocate(volume, &list));
+	RETURNS(0, dendro_files_open(volume, head, &files));
+	RETURNS(-EROFS, dendro_files_mkdir(files, "dir"));
+	RETURNS(-EROFS, dendro_file_open(files, "new", DENDRO_WRITE | DENDRO_CREATE, &file));
+	RETURNS(0, dendro_files_close(files));
+	RETURNS(0, dendro_volume_close(volume));
+}
+
+static void null_handles(dendro_volume *volume)
+{
+	RETURNS(-EINVAL, dendro_volume_flush(NULL));
+	CHECK(strlen(dendro_error_message()) > 0);
+	RETURNS(-EINVAL, dendro_volume_step(NULL));
+	RETURNS(-EINVAL, dendro_volume_label(NULL, NULL, 0));
+	RETURNS(-EINVAL, dendro_volume_label(volume, NULL, 1));
+	RETURNS(-EINVAL, dendro_volume_space(volume, NULL));
+	RETURNS(-EINVAL, dendro_version_main(volume, NULL));
+	RETURNS(-EINVAL, dendro_unit_commit(NULL, NULL));
+	RETURNS(-EINVAL, dendro_unit_delete_list(NULL, 1));
+	RETURNS(-EINVAL, dendro_unit_open(volume, head, NULL));
+	RETURNS(-EINVAL, dendro_unit_use_reservation(NULL, NULL));
+	RETURNS(-EINVAL, dendro_file_read(NULL, 0, NULL, 0));
+	RETURNS(-EINVAL, dendro_files_sync(NULL));
+	RETURNS(-EINVAL, dendro_directory_next(NULL, NULL));
+	RETURNS(-EINVAL, dendro_versions_next(NULL, NULL));
+	RETURNS(0, dendro_unit_close(NULL));
+	RETURNS(0, dendro_reservation_close(NULL));
+	RETURNS(0, dendro_file_close(NULL));
+	RETURNS(0, dendro_files_close(NULL));
+	RETURNS(0, dendro_directory_close(NULL));
+	RETURNS(0, dendro_versions_close(NULL));
+}
+
+static void wrong_versions(dendro_volume *volume)
+{
+	dendro_view view, none = {77, DENDRO_HEAD}, snapshot, branch;
+	dendro_version version;
+	dendro_versions *versions;
+	int count = 0;
+	RETURNS(-ENOENT, dendro_version_find(volume, "@none", &view));
+	RETURNS(-EINVAL, dendro_version_find(volume, "\xff", &view));
+	RETURNS(-EINVAL, dendro_version_find(volume, NULL, &view));
+	RETURNS(-EINVAL, dendro_version_snapshot(volume, head, "a/b", NULL));
+	RETURNS(-EINVAL, dendro_version_snapshot(volume, head, "", NULL));
+	RETURNS(-ESTALE, dendro_version_snapshot(volume, none, "one", NULL));
+	RETURNS(0, dendro_version_snapshot(volume, head, "one", &snapshot));
+	RETURNS(-EEXIST, dendro_version_snapshot(volume, head, "one", NULL));
+	RETURNS(-ESTALE, dendro_version_snapshot(volume, snapshot, "two", NULL));
+	RETURNS(0, dendro_version_find(volume, "@one", &view));
+	CHECK(view.branch == snapshot.branch && view.epoch == snapshot.epoch);
+	RETURNS(-EEXIST, dendro_version_clone(volume, snapshot, "main", NULL));
+	RETURNS(-ESTALE, dendro_version_clone(volume, none, "work", NULL));
+	RETURNS(0, dendro_version_clone(volume, snapshot, "work", &branch));
+	RETURNS(-EBUSY, dendro_version_delete(volume, head));
+	RETURNS(0, dendro_version_hold(volume, snapshot, 1));
+	RETURNS(-EBUSY, dendro_version_delete(volume, snapshot));
+	RETURNS(-ESTALE, dendro_version_hold(volume, head, 1));
+	RETURNS(-EEXIST, dendro_version_rename(volume, branch, "main"));
+	RETURNS(-ESTALE, dendro_version_rename(volume, none, "other"));
+	RETURNS(0, dendro_versions_open(volume, &versions));
+	while (dendro_versions_next(versions, &version) == 1) {
+		count++;
+		if (strcmp(version.name, "work") == 0)
+			CHECK(version.flags == (DENDRO_VERSION_HEAD | DENDRO_VERSION_HAS_PARENT) &&
+			      version.parent.epoch == snapshot.epoch);
+		if (strcmp(version.name, "one") == 0)
+			CHECK(version.flags == DENDRO_VERSION_HELD && version.created.seconds > 0);
+		if (strcmp(version.name, "main") == 0)
+			CHECK(version.flags == (DENDRO_VERSION_HEAD | DENDRO_VERSION_MAIN));
+	}
+	CHECK(count == 3);
+	RETURNS(0, dendro_versions_next(versions, &version));
+	RETURNS(0, dendro_versions_close(versions));
+	RETURNS(0, dendro_version_roll_back(volume, branch, snapshot, &branch));
+	RETURNS(-ESTALE, dendro_version_roll_back(volume, snapshot, snapshot, NULL));
+	RETURNS(-ESTALE, dendro_version_roll_back(volume, branch, none, NULL));
+	RETURNS(0, dendro_version_delete(volume, branch));
+	RETURNS(-ESTALE, dendro_version_delete(volume, branch));
+	RETURNS(0, dendro_version_hold(volume, snapshot, 0));
+	RETURNS(0, dendro_version_delete(volume, snapshot));
+}
+
+static void wrong_units(dendro_volume *volume)
+{
+	dendro_unit *unit, *stale;
+	dendro_view none = {77, DENDRO_HEAD};
+	uint64_t list, lists[4], page;
+	uint32_t hints;
+	static char pages[2 * DENDRO_PAGE_SIZE];
+	RETURNS(0, dendro_list_allocate(volume, &list));
+	RETURNS(-ENOENT, dendro_list_hints(volume, head, list, NULL));
+	RETURNS(0, dendro_unit_open(volume, head, &unit));
+	RETURNS(-EINVAL, dendro_unit_create_list(unit, list, 2));
+	RETURNS(-EINVAL, dendro_unit_set_hints(unit, list, 2));
+	RETURNS(-EINVAL, dendro_unit_put_record(unit, list, 0, NULL, 1));
+	RETURNS(-EINVAL, dendro_unit_put_record(unit, list, 0, "x", SIZE_MAX));
+	RETURNS(-EINVAL, dendro_unit_write_pages(unit, list, 0, NULL, 1));
+	RETURNS(0, dendro_unit_put_record(unit, list, 0, "x", 1));
+	RETURNS(-ENOENT, dendro_unit_commit(unit, NULL));
+	/* The unit is empty afterwards. */
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_unit_create_list(unit, list, DENDRO_CLUSTERED));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_list_hints(volume, head, list, &hints));
+	CHECK(hints == DENDRO_CLUSTERED);
+	RETURNS(0, dendro_unit_create_list(unit, list, 0));
+	RETURNS(-EEXIST, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_unit_put_record(unit, list, 0, NULL, 0));
+	RETURNS(-EMSGSIZE, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_unit_put_record(unit, list, 0, pages, DENDRO_MAX_RECORD_SIZE + 1));
+	RETURNS(-EMSGSIZE, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_unit_write_pages(unit, list, DENDRO_MAX_PAGE_COUNT, "x", 1));
+	RETURNS(-EFBIG, dendro_unit_commit(unit, NULL));
+	for (uint64_t group = 0; group <= DENDRO_MAX_UNIT_GROUPS; group++)
+		RETURNS(0, dendro_unit_write_pages(unit, list, group * DENDRO_GROUP_PAGES, "x", 1));
+	RETURNS(-EFBIG, dendro_unit_commit(unit, NULL));
+	for (uint64_t at = 0; at < 512; at++)
+		RETURNS(0, dendro_unit_zero_pages(unit, list, at * 32, 32));
+	RETURNS(-ENOSPC, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_unit_open(volume, none, &stale));
+	RETURNS(0, dendro_unit_put_record(stale, list, 0, "x", 1));
+	RETURNS(-ESTALE, dendro_unit_commit(stale, NULL));
+	RETURNS(0, dendro_unit_close(stale));
+	/* One list describes the volume. */
+	RETURNS(3, dendro_lists(volume, head, 0, lists, 4));
+	CHECK(lists[0] == DENDRO_ROOT_LIST && lists[1] == 2 && lists[2] == list);
+	RETURNS(0, dendro_lists(volume, head, list + 1, lists, 4));
+	RETURNS(-EINVAL, dendro_lists(volume, head, 0, NULL, 4));
+	RETURNS(-EINVAL, dendro_lists(volume, head, 0, lists, SIZE_MAX));
+	RETURNS(-ESTALE, dendro_lists(volume, none, 0, lists, 4));
+
+	RETURNS(0, dendro_unit_write_pages(unit, list, 1, "abc", 3));
+	RETURNS(0, dendro_unit_put_record(unit, list, 7, "dropped", 7));
+	RETURNS(0, dendro_unit_clear(unit));
+	RETURNS(0, dendro_unit_write_pages(unit, list, 1, "abc", 3));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_pages_read(volume, head, list, 0, pages, sizeof pages));
+	CHECK(pages[0] == 0 && memcmp(pages + DENDRO_PAGE_SIZE, "abc", 4) == 0);
+	RETURNS(-EINVAL, dendro_pages_read(volume, head, list, 0, pages, 100));
+	RETURNS(-EINVAL, dendro_pages_read(volume, head, list, 0, NULL, DENDRO_PAGE_SIZE));
+	RETURNS(-EFBIG, dendro_pages_read(volume, head, list, UINT64_MAX, pages, sizeof pages));
+	RETURNS(-ESTALE, dendro_pages_read(volume, none, list, 0, pages, sizeof pages));
+	RETURNS(1, dendro_pages_next_data(volume, head, list, 0, &page));
+	CHECK(page == 1);
+	RETURNS(0, dendro_pages_next_hole(volume, head, list, 1, &page));
+	CHECK(page == 2);
+	RETURNS(0, dendro_pages_next_data(volume, head, list, 2, &page));
+	RETURNS(0, dendro_unit_move_pages(unit, list, 1, DENDRO_ROOT_LIST, 5, 1));
+	RETURNS(0, dendro_unit_swap_pages(unit, list, DENDRO_ROOT_LIST));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_pages_read(volume, head, list, 5, pages, DENDRO_PAGE_SIZE));
+	CHECK(memcmp(pages, "abc", 4) == 0);
+	RETURNS(0, dendro_unit_punch_pages(unit, list, 0, DENDRO_MAX_PAGE_COUNT));
+	RETURNS(0, dendro_unit_set_hints(unit, list, 0));
+	RETURNS(0, dendro_unit_set_reclaims(unit));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_pages_next_data(volume, head, list, 0, &page));
+	RETURNS(0, dendro_unit_delete_list(unit, list));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(-ENOENT, dendro_list_hints(volume, head, list, NULL));
+	RETURNS(0, dendro_unit_close(unit));
+}
+
+static void wrong_records(dendro_volume *volume)
+{
+	char buf[8];
+	uint64_t index = 99, list = DENDRO_ROOT_LIST;
+	dendro_unit *unit;
+	RETURNS(-ENOENT, dendro_record_read(volume, head, list, 3, buf, sizeof buf));
+	RETURNS(0, dendro_record_next(volume, head, list, 0, &index, buf, sizeof buf));
+	RETURNS(0, dendro_unit_open(volume, head, &unit));
+	RETURNS(0, dendro_unit_put_record(unit, list, 3, "a record", 8));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(8, dendro_record_read(volume, head, list, 3, NULL, 0));
+	RETURNS(-ERANGE, dendro_record_read(volume, head, list, 3, buf, 7));
+	RETURNS(-ERANGE, dendro_record_next(volume, head, list, 0, &index, buf, 7));
+	CHECK(index == 3);
+	RETURNS(-EINVAL, dendro_record_read(volume, head, list, 3, NULL, 8));
+	RETURNS(-EINVAL, dendro_record_next(volume, head, list, 3, NULL, buf, 8));
+	RETURNS(8, dendro_record_read(volume, head, list, 3, buf, sizeof buf));
+	CHECK(memcmp(buf, "a record", 8) == 0);
+	RETURNS(0, dendro_unit_delete_record(unit, list, 3));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(-ENOENT, dendro_record_read(volume, head, list, 3, buf, sizeof buf));
+	RETURNS(0, dendro_unit_close(unit));
+}
+
+static void reservations(dendro_volume *volume)
+{
+	dendro_volume *second;
+	dendro_reservation *reservation;
+	dendro_unit *unit;
+	dendro_space space;
+	RETURNS(-ENOSPC, dendro_reservation_open(volume, 1ULL << 40, &reservation));
+	CHECK(reservation == NULL);
+	RETURNS(0, dendro_reservation_open(volume, 1 << 20, &reservation));
+	RETURNS(0, dendro_volume_space(volume, &space));
+	CHECK(space.reserved_bytes == 1 << 20 && space.available_bytes < space.capacity_bytes);
+	RETURNS(0, dendro_reservation_close(reservation));
+	RETURNS(0, dendro_volume_space(volume, &space));
+	CHECK(space.reserved_bytes == 0);
+	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_LISTS, NULL, &second));
+	RETURNS(0, dendro_unit_open(volume, head, &unit));
+	RETURNS(0, dendro_reservation_open(second, 4096, &reservation));
+	RETURNS(-EINVAL, dendro_unit_use_reservation(unit, reservation));
+	RETURNS(-EINVAL, dendro_unit_use_reservation(unit, NULL));
+	RETURNS(0, dendro_reservation_open(volume, 4096, &reservation));
+	RETURNS(0, dendro_unit_use_reservation(unit, reservation));
+	RETURNS(0, dendro_unit_put_record(unit, DENDRO_ROOT_LIST, 1, "x", 1));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	RETURNS(0, dendro_volume_space(volume, &space));
+	CHECK(space.reserved_bytes == 0);
+	/* A handle that outlives its volume takes no changes, and harms nothing. */
+	dendro_unit *late;
+	RETURNS(0, dendro_unit_open(second, head, &late));
+	RETURNS(0, dendro_volume_close(second));
+	RETURNS(0, dendro_unit_put_record(late, DENDRO_ROOT_LIST, 1, "x", 1));
+	RETURNS(-EROFS, dendro_unit_commit(late, NULL));
+	RETURNS(0, dendro_unit_close(late));
+	RETURNS(0, dendro_unit_close(unit));
+}
+
+static void wrong_files(dendro_volume *volume)
+{
+	char name[300], buf[8];
+	dendro_files *files, *kept;
+	dendro_file *file;
+	dendro_stat stat;
+	dendro_view view, none = {77, DENDRO_HEAD};
+	dendro_directory *directory;
+	RETURNS(-ESTALE, dendro_files_open(volume, none, &files));
+	RETURNS(0, dendro_files_open(volume, head, &files));
+	RETURNS(-ENOENT, dendro_file_open(files, "file", 0, &file));
+	RETURNS(-ENOENT, dendro_file_open(files, "file", DENDRO_WRITE, &file));
+	RETURNS(-EINVAL, dendro_file_open(files, "file", DENDRO_CREATE, &file));
+	RETURNS(-EINVAL, dendro_file_open(files, "file", DENDRO_WRITE | DENDRO_EXCLUSIVE, &file));
+	RETURNS(-EINVAL, dendro_file_open(files, "file", 16, &file));
+	RETURNS(-EINVAL, dendro_file_open(files, NULL, 0, &file));
+	RETURNS(0, dendro_file_open(files, "file", DENDRO_WRITE | DENDRO_CREATE | DENDRO_EXCLUSIVE, &file));
+	RETURNS(5, dendro_file_write(file, 0, "bytes", 5));
+	RETURNS(0, dendro_file_write(file, 0, NULL, 0));
+	RETURNS(-EINVAL, dendro_file_write(file, 0, NULL, 1));
+	RETURNS(-EFBIG, dendro_file_write(file, UINT64_MAX, "x", 1));
+	RETURNS(-EFBIG, dendro_file_truncate(file, UINT64_MAX));
+	RETURNS(-EINVAL, dendro_file_read(file, 0, NULL, 1));
+	RETURNS(-EINVAL, dendro_file_read(file, 0, buf, SIZE_MAX));
+	RETURNS(0, dendro_file_read(file, 100, buf, sizeof buf));
+	RETURNS(0, dendro_file_close(file));
+	RETURNS(-EEXIST, dendro_file_open(files, "file", DENDRO_WRITE | DENDRO_CREATE | DENDRO_EXCLUSIVE, &file));
+	RETURNS(0, dendro_file_open(files, "file", 0, &file));
+	RETURNS(5, dendro_file_read(file, 0, buf, sizeof buf));
+	RETURNS(-EBADF, dendro_file_write(file, 0, "x", 1));
+	RETURNS(-EBADF, dendro_file_truncate(file, 0));
+	RETURNS(0, dendro_file_close(file));
+	RETURNS(0, dendro_file_open(files, "file", DENDRO_WRITE | DENDRO_TRUNCATE, &file));
+	RETURNS(0, dendro_file_stat(file, &stat));
+	CHECK(stat.len_bytes == 0 && stat.file_type == DENDRO_TYPE_FILE && stat.mode == 0644);
+	RETURNS(0, dendro_file_truncate(file, 100));
+	RETURNS(0, dendro_file_close(file));
+
+	RETURNS(0, dendro_files_mkdir(files, "dir"));
+	RETURNS(-EEXIST, dendro_files_mkdir(files, "dir"));
+	RETURNS(-EINVAL, dendro_files_mkdir(files, "/"));
+	RETURNS(-ENOENT, dendro_files_mkdir(files, "a/b"));
+	RETURNS(0, dendro_files_mkdir_all(files, "a/b"));
+	RETURNS(0, dendro_files_mkdir_all(files, "a/b"));
+	RETURNS(-ENOTDIR, dendro_files_mkdir(files, "file/b"));
+	memset(name, 'n', sizeof name);
+	name[256] = 0;
+	RETURNS(-ENAMETOOLONG, dendro_files_mkdir(files, name));
+	name[255] = 0;
+	RETURNS(0, dendro_files_mkdir(files, name));
+	RETURNS(-EISDIR, dendro_files_unlink(files, "dir"));
+	RETURNS(-EISDIR, dendro_file_open(files, "dir", DENDRO_WRITE, &file));
+	RETURNS(-ENOTDIR, dendro_files_rmdir(files, "file"));
+	RETURNS(-ENOTEMPTY, dendro_files_rmdir(files, "a"));
+	RETURNS(-EINVAL, dendro_files_rename(files, "a", "a/b/c"));
+	RETURNS(-EISDIR, dendro_files_rename(files, "file", "dir"));
+	RETURNS(-ENOTDIR, dendro_files_rename(files, "dir", "file"));
+	RETURNS(-ENOTEMPTY, dendro_files_rename(files, "dir", "a"));
+	RETURNS(-EEXIST, dendro_files_link(files, "file", "dir"));
+	RETURNS(-EPERM, dendro_files_link(files, "dir", "other"));
+	RETURNS(-EISDIR, dendro_files_replace(files, "dir", "x", 1));
+	RETURNS(-EINVAL, dendro_files_replace(files, "file", NULL, 1));
+	RETURNS(0, dendro_files_symlink(files, "loop", "loop"));
+	RETURNS(-ELOOP, dendro_files_stat(files, "loop", &stat));
+	RETURNS(0, dendro_files_lstat(files, "loop", &stat));
+	CHECK(stat.file_type == DENDRO_TYPE_SYMLINK);
+	RETURNS(4, dendro_files_readlink(files, "loop", buf, 2));
+	CHECK(memcmp(buf, "lo", 2) == 0);
+	RETURNS(-EINVAL, dendro_files_readlink(files, "file", buf, sizeof buf));
+	RETURNS(-EINVAL, dendro_files_stat(files, "file", NULL));
+	RETURNS(-ENOENT, dendro_files_chmod(files, "none", 0600));
+	RETURNS(0, dendro_files_chmod(files, "file", 0600));
+	RETURNS(-ENOTDIR, dendro_directory_open(files, "file", &directory));
+	RETURNS(-ENOENT, dendro_directory_open(files, "none", &directory));
+	CHECK(directory == NULL);
+
+	RETURNS(0, dendro_version_snapshot(volume, head, "kept", &view));
+	RETURNS(0, dendro_files_open(volume, view, &kept));
+	RETURNS(-EROFS, dendro_files_unlink(kept, "file"));
+	RETURNS(-EROFS, dendro_files_replace(kept, "file", "x", 1));
+	RETURNS(-EROFS, dendro_file_open(kept, "file", DENDRO_WRITE, &file));
+	RETURNS(0, dendro_files_sync(files));
+	RETURNS(0, dendro_files_close(kept));
+	RETURNS(0, dendro_files_close(files));
+}
+
+/* A full volume, and one of the wrong kind. */
+static void no_room(dendro_volume *lists)
+{
+	dendro_volume *volume;
+	dendro_files *files;
+	dendro_file *file;
+	size_t len = 48 << 20;
+	char *bytes = malloc(len);
+	unsigned random = 1;
+	for (size_t at = 0; at < len; at++)
+		bytes[at] = (char)((random = random * 1103515245 + 12345) >> 16);
+	RETURNS(-EOPNOTSUPP, dendro_files_open(lists, head, &files));
+	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_FILES, NULL, &volume));
+	RETURNS(0, dendro_files_open(volume, head, &files));
+	RETURNS(0, dendro_file_open(files, "file", DENDRO_WRITE | DENDRO_CREATE, &file));
+	int64_t count = dendro_file_write(file, 0, bytes, len);
+	CHECK(count > 4 << 20 && count < SIZE);
+	RETURNS(-ENOSPC, dendro_file_write(file, (uint64_t)count, bytes, 8 << 20));
+	RETURNS(0, dendro_file_truncate(file, 0));
+	RETURNS(1 << 20, dendro_file_write(file, 0, bytes, 1 << 20));
+	free(bytes);
+	RETURNS(0, dendro_file_close(file));
+	RETURNS(0, dendro_files_close(files));
+	RETURNS(0, dendro_volume_close(volume));
+}
+
+static void threads(dendro_volume *volume)
+{
+	RETURNS(0, dendro_volume_threads_error(volume));
+	RETURNS(0, dendro_volume_stop_threads(volume));
+	RETURNS(0, dendro_volume_start_threads(volume, 1000));
+	RETURNS(-EBUSY, dendro_volume_start_threads(volume, 0));
+	RETURNS(0, dendro_volume_stop_threads(volume));
+	RETURNS(-EBUSY, dendro_volume_start_threads(volume, 0));
+	while (dendro_volume_step(volume) == 1)
+		;
+	RETURNS(0, dendro_volume_flush(volume));
+	RETURNS(0, dendro_volume_flush_to(volume, DENDRO_LATEST));
+}
+
+int main(int argc, char **argv)
+{
+	dendro_volume *lists, *files;
+	CHECK(argc == 2);
+	head.epoch = DENDRO_HEAD;
+	snprintf(image, sizeof image, "%s/image", argv[1]);
+	snprintf(other, sizeof other, "%s/other", argv[1]);
+	wrong_volumes();
+	read_only();
+	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_LISTS, NULL, &lists));
+	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_FILES, NULL, &files));
+	null_handles(lists);
+	wrong_versions(lists);
+	wrong_units(lists);
+	wrong_records(lists);
+	reservations(lists);
+	wrong_files(files);
+	no_room(lists);
+	threads(lists);
+	RETURNS(0, dendro_volume_close(lists));
+	RETURNS(0, dendro_volume_close(files));
+	return 0;
+}
