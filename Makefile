@@ -147,13 +147,14 @@ model: setup
 	$(CARGO) test --package dendro-base --features shuttle --test model
 	$(CARGO) test --package dendro-logdisk --features shuttle --test model
 
-# The unsafe code that does not consist of system calls: buffers in huge pages.
+# The unsafe code that does not consist of system calls: buffers in huge pages, memory of C programs.
 miri: setup
 	@$(CARGO) +nightly miri --version > /dev/null 2>&1 || { \
 	    echo "This takes the nightly compiler with Miri:"; \
 	    echo "  rustup toolchain install nightly --profile minimal --component miri,rust-src"; \
 	    exit 1; }
 	$(CARGO) +nightly miri test --package dendro-device --lib -- buffer::
+	$(CARGO) +nightly miri test --package dendro-capi --lib -- raw::
 
 audit:
 	@$(CARGO) deny --version > /dev/null 2>&1 || { \

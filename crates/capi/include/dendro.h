@@ -33,6 +33,7 @@
  *     -EIO     if a call on the volume has failed inside the library, because of a bug. All handles
  *              of the volume answer so from then on. Closing them gives nothing back: end the
  *              process.
+ *   Where there is no memory, the process ends.
  *   dendro_error_message() says what went wrong. What a result would have been put into is
  *   undefined after an error, unless the documentation says otherwise.
  *
@@ -1327,7 +1328,8 @@ int dendro_volume_open(const char *path,
  *
  * Returns: 0. The handle is given back in any case. NULL does nothing.
  *
- * Errors: EIO: what was not durable before may be lost.
+ * Errors: EIO: what was not durable before may be lost. ENOSPC: so it is, because the file system
+ * that holds the image is full.
  *
  * Threads: one, and no other may use the handle at the time or later.
  */

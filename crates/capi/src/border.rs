@@ -70,13 +70,18 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
     Failure::new(libc::EIO, format!("the library has a bug, please report it: {text}"))
 }
 
-/// A call without a handle.
-pub(crate) fn call<A: Answer>(work: impl for<'c> FnOnce(Call<'c>) -> Result<A>) -> A {
-    let done = catch_unwind(AssertUnwindSafe(|| Call::run(work)));
-    done.unwrap_or_else(|panic| Err(panicked(&*panic))).unwrap_or_else(|failure| {
+/// What a function returns for `done`.
+fn answer<A: Answer>(done: Result<A>) -> A {
+    done.unwrap_or_else(|failure| {
         keep_message(&failure.message);
         A::of(-failure.errno)
     })
+}
+
+/// A call without a handle.
+pub(crate) fn call<A: Answer>(work: impl for<'c> FnOnce(Call<'c>) -> Result<A>) -> A {
+    let done = catch_unwind(AssertUnwindSafe(|| Call::run(work)));
+    answer(done.unwrap_or_else(|panic| Err(panicked(&*panic))))
 }
 
 /// A call on a handle.
@@ -84,10 +89,8 @@ pub(crate) fn on<H: Handle, A: Answer>(
     handle: Option<&H>,
     work: impl for<'c> FnOnce(Call<'c>, &'c H) -> Result<A>,
 ) -> A {
-    call(|call| {
-        let handle = handle.ok_or(Wrong::Null)?;
-        handle.health().watch(|| work(call, handle))
-    })
+    let handle = handle.ok_or_else(|| Wrong::Null.into());
+    answer(handle.and_then(|handle| handle.health().watch(|| Call::run(|call| work(call, handle)))))
 }
 
 /// A call that takes a handle back. Without one, nothing happens.
@@ -95,16 +98,14 @@ pub(crate) fn close<H: Handle>(
     handle: Option<Box<H>>,
     work: impl FnOnce(Box<H>) -> Result<()>,
 ) -> c_int {
-    call(|_| {
-        let Some(handle) = handle else { return Ok(0) };
-        let health = handle.health().clone();
-        if let Err(failure) = health.check() {
-            // To drop it could write what the panic left half done.
-            mem::forget(handle);
-            return Err(failure);
-        }
-        health.watch(|| work(handle)).map(|()| 0)
-    })
+    let Some(handle) = handle else { return 0 };
+    let health = handle.health().clone();
+    if let Err(failure) = health.check() {
+        // To drop it could write what the panic left half done.
+        mem::forget(handle);
+        return answer(Err(failure));
+    }
+    answer(health.watch(|| work(handle)).map(|()| 0))
 }
 
 /// The place of a result.

@@ -205,7 +205,8 @@ pub extern "C" fn dendro_volume_open(
 ///
 /// Returns: 0. The handle is given back in any case. NULL does nothing.
 ///
-/// Errors: EIO: what was not durable before may be lost.
+/// Errors: EIO: what was not durable before may be lost. ENOSPC: so it is, because the file system
+/// that holds the image is full.
 ///
 /// Threads: one, and no other may use the handle at the time or later.
 #[unsafe(no_mangle)]

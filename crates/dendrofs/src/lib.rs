@@ -9,6 +9,8 @@
 //! - [`disk`]: lists, and atomic recovery units that change them.
 //! - [`Error`]: what can go wrong, each with the errno that Linux has for it.
 //!
+//! C programs use the same through `libdendro` (`crates/capi`).
+//!
 //! # A volume of files
 //! ```
 //! use dendrofs::{CreateOptions, Volume};
