@@ -5,9 +5,9 @@
 //! are backed are kept for the log to fill again, and only their surplus is discarded: what has
 //! been clean for long, and what goes beyond a share of the volume or of the free space there.
 //!
-//! Segments that are being discarded are clean and pinned, so that nobody fills them meanwhile, and
-//! the lock of [`Checkpoints`] is held. So a volume that becomes shorter is not cut off meanwhile
-//! (it takes a checkpoint first), and a checkpoint finds all segments that the accounts state.
+//! Segments that are being discarded are pinned, so that nobody fills them meanwhile, and are not
+//! counted as clean, so that nobody relies on filling them. The lock of [`Checkpoints`] is held. So
+//! a volume that becomes shorter is not cut off meanwhile (it takes a checkpoint first).
 //! Discarding is a hint to the device. A failure changes nothing.
 //!
 //! [`Checkpoints`]: super::Checkpoints
@@ -149,23 +149,22 @@ impl Checkpointer {
         wanted: impl Fn(&SegmentNo) -> bool,
     ) -> Vec<SegmentNo> {
         let discarding = {
-            let engine = self.volume.read();
+            let mut engine = self.volume.write();
             let kept = self.accounts.kept_segments(&engine).all();
-            let segments = engine.state().segments();
+            let segments = engine.state_mut().segments_mut();
             let most = segments.clean_count().saturating_sub(kept).min(BATCH_LEN);
             segments.begin_discard(surplus, most as usize)
         };
         if discarding.segments().is_empty() {
             return Vec::new();
         }
-        let segments: Vec<_> = discarding.segments().iter().copied().filter(wanted).collect();
+        let segments: Vec<_> = discarding.segments().iter().copied().filter(&wanted).collect();
         let layout = self.volume.layout();
         for run in segments.chunk_by(|before, after| before.0 + 1 == after.0) {
             let len_bytes = run.len() as u64 * layout.segment_size_bytes();
             let _ = self.volume.device().discard(layout.segment_offset(run[0]), len_bytes);
         }
-        self.volume.write().state_mut().segments_mut().note_discarded(&segments);
-        discarding.end()
+        self.volume.write().state_mut().segments_mut().end_discard(discarding, wanted)
     }
 }
 
@@ -193,5 +192,49 @@ impl Volume {
             }
         }
         self.write().state_mut().segments_mut().note_backed(backed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::sync::Arc;
+    use dendro_base::units::PAGE_SIZE;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
+
+    use crate::disk::LogDisk;
+    use crate::log::segments::Surplus;
+    use crate::{FormatOptions, OpenOptions, format};
+
+    #[test]
+    fn what_is_being_discarded_is_not_room_for_the_log() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(16 << 20));
+        let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
+        format(&device, &options, &clock).unwrap();
+        let options = OpenOptions { stream_bytes: 0, ..OpenOptions::default() };
+        let disk = LogDisk::open(device, options, clock).unwrap();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).unwrap();
+        let mut next_page = 0;
+        let mut write = || {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, next_page, vec![7; 4 * PAGE_SIZE]);
+            next_page += 4;
+            disk.commit(aru)
+        };
+        let discarding = {
+            let mut engine = disk.volume().write();
+            let segments = engine.state_mut().segments_mut();
+            let count = segments.clean_count() - 12;
+            segments.begin_discard(Surplus::From(0), count as usize)
+        };
+        let refused = (0..4 * 128).find_map(|_| write().err());
+        assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
+        disk.volume().write().state_mut().segments_mut().end_discard(discarding, |_| true);
+        write().unwrap();
     }
 }

@@ -36,11 +36,12 @@ impl Checkpointer {
         let Surplus::Beyond(kept) = self.surplus() else { return Ok(false) };
         let size = self.volume.layout().segment_size_bytes();
         let chosen = {
-            let engine = self.volume.read();
-            let segments = engine.state().segments();
+            let mut engine = self.volume.write();
+            let kept_clean = self.accounts.kept_segments(&engine).all();
+            let segments = engine.state_mut().segments_mut();
             let most = kept.min((MOST_BYTES / size) as u32);
             let is_wanted = segments.backed_count() < segments.wanted_count().min(most);
-            let is_spare = segments.clean_count() > self.accounts.kept_segments(&engine).all();
+            let is_spare = segments.clean_count() > kept_clean;
             (is_wanted && is_spare).then(|| segments.begin_write_ahead()).flatten()
         };
         let Some((segment, _pin)) = chosen else { return Ok(false) };
@@ -49,10 +50,8 @@ impl Checkpointer {
         let mut offsets = (start..start + size).step_by(WRITE_LEN_BYTES);
         let is_written =
             offsets.all(|offset| self.volume.device().write_at(offset, &zeros).is_ok());
-        if is_written {
-            self.volume.flush_device()?;
-        }
+        let flushed = if is_written { self.volume.flush_device() } else { Ok(()) };
         self.volume.write().state_mut().segments_mut().end_write_ahead(segment, is_written);
-        Ok(is_written)
+        flushed.map(|()| is_written)
     }
 }

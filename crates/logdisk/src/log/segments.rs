@@ -146,6 +146,9 @@ pub(crate) struct Segments {
     node_bytes: u64,
     page_counts: PageCounts,
     counts: SegmentCounts,
+    /// Clean segments that are not filled for the time being: those that are being discarded or
+    /// written ahead.
+    withheld_count: u32,
     pins: Pins,
     /// The newest hold, which may have ended.
     hold: Option<Hold>,
@@ -179,6 +182,7 @@ impl Segments {
             live_bytes: 0,
             node_bytes: 0,
             page_counts: PageCounts::default(),
+            withheld_count: 0,
             pins: Pins::new(count),
             hold: None,
             undo: Undo::default(),
@@ -274,12 +278,15 @@ impl Segments {
         self.clean.iter().map(SegmentNo).collect()
     }
 
+    /// The clean segments that may be filled. Those that are being discarded or written ahead are
+    /// not counted: whoever relied on them would have to wait for the device.
     pub(crate) const fn clean_count(&self) -> u32 {
-        self.counts.clean
+        self.counts.clean.saturating_sub(self.withheld_count)
     }
 
+    /// The segments by state; as clean count those that [`Self::clean_count`] counts.
     pub(crate) const fn counts(&self) -> SegmentCounts {
-        self.counts
+        SegmentCounts { clean: self.clean_count(), ..self.counts }
     }
 
     pub(crate) const fn has_pending(&self) -> bool {

@@ -45,7 +45,8 @@ pub(crate) enum Surplus {
     From(u32),
 }
 
-/// Segments that are being discarded. They stay clean, but are not filled meanwhile.
+/// Segments that are being discarded. They stay clean, but are not filled meanwhile
+/// ([`Segments::clean_count`](super::Segments::clean_count)).
 pub(crate) struct Discarding {
     pub(super) segments: Vec<SegmentNo>,
     pub(super) _pins: Vec<Pin>,
@@ -55,11 +56,6 @@ impl Discarding {
     /// The segments, in ascending order.
     pub(crate) fn segments(&self) -> &[SegmentNo] {
         &self.segments
-    }
-
-    /// Lets the segments be filled again, and returns them.
-    pub(crate) fn end(self) -> Vec<SegmentNo> {
-        self.segments
     }
 }
 

@@ -38,17 +38,20 @@ impl Segments {
         self.backed.missed_count.saturating_mul(WANTED_FOR_ONE)
     }
 
-    /// Pins the lowest clean segment that is not backed, so that it can be written ahead.
-    pub(crate) fn begin_write_ahead(&self) -> Option<(SegmentNo, Pin)> {
+    /// Withholds the lowest clean segment that is not backed, so that it can be written ahead.
+    pub(crate) fn begin_write_ahead(&mut self) -> Option<(SegmentNo, Pin)> {
         let is_free = |number: &u32| {
             !self.backed.all.contains(*number) && !self.pins.is_pinned(SegmentNo(*number))
         };
         let segment = SegmentNo(self.clean.iter().find(is_free)?);
+        self.withheld_count += 1;
         Some((segment, self.pins.pin(segment)))
     }
 
-    /// Notes that a segment was written ahead. If not, none is written for the time being.
+    /// Ends what [`Self::begin_write_ahead`] began. If the segment was not written, none is written
+    /// for the time being.
     pub(crate) fn end_write_ahead(&mut self, segment: SegmentNo, is_written: bool) {
+        self.withheld_count -= 1;
         if !is_written {
             self.backed.missed_count = 0;
         } else if self.clean.contains(segment.0) {
@@ -56,9 +59,9 @@ impl Segments {
         }
     }
 
-    /// Pins at most `count` clean segments of a surplus, so that they can be discarded. Those with
-    /// high numbers are the first, unless they are to be from some number on.
-    pub(crate) fn begin_discard(&self, surplus: Surplus, count: usize) -> Discarding {
+    /// Withholds at most `count` clean segments of a surplus, so that they can be discarded. Those
+    /// with high numbers are the first, unless they are to be from some number on.
+    pub(crate) fn begin_discard(&mut self, surplus: Surplus, count: usize) -> Discarding {
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
         let mut segments: Vec<_> = match surplus {
             Surplus::Beyond(kept) => {
@@ -76,11 +79,21 @@ impl Segments {
         segments.sort_unstable();
         let segments: Vec<_> = segments.into_iter().map(SegmentNo).collect();
         let pins = segments.iter().map(|segment| self.pins.pin(*segment)).collect();
+        self.withheld_count += segments.len() as u32;
         Discarding { segments, _pins: pins }
     }
 
-    /// Notes that these segments were discarded and have not been written since.
-    pub(crate) fn note_discarded(&mut self, segments: &[SegmentNo]) {
-        segments.iter().for_each(|segment| self.backed.remove(segment.0));
+    /// Ends what [`Self::begin_discard`] began, and returns the segments. Those that were discarded
+    /// are not backed any more.
+    pub(crate) fn end_discard(
+        &mut self,
+        discarding: Discarding,
+        was_discarded: impl Fn(&SegmentNo) -> bool,
+    ) -> Vec<SegmentNo> {
+        let Discarding { segments, _pins } = discarding;
+        self.withheld_count -= segments.len() as u32;
+        let discarded = segments.iter().filter(|segment| was_discarded(segment));
+        discarded.for_each(|segment| self.backed.remove(segment.0));
+        segments
     }
 }

@@ -20,6 +20,7 @@ impl Segments {
     /// Gives up as many of the last segments as is possible while `kept` clean ones are left, down
     /// to segment `target`.
     pub(crate) fn lower_end(&mut self, target: u32, kept: u32) {
+        let kept = kept.saturating_add(self.withheld_count);
         let last_kept = kept.checked_sub(1).map_or(Some(0), |before| self.clean.select(before));
         let Some(end) = last_kept.map(|last| target.max(last + 1)).filter(|end| *end < self.end)
         else {

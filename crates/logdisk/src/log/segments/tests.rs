@@ -111,9 +111,11 @@ fn backed_segments_are_opened_first_and_not_while_they_are_discarded() {
     let open = |segments: &mut Segments| segments.open(Head::Main, Class::MAIN).unwrap().0 - first;
     assert_eq!(open(&mut segments), 5);
     assert_eq!(open(&mut segments), 0, "the others are being discarded");
-    assert!(segments.begin_discard(Surplus::From(first + 9), 1).segments[0].0 > first + 9);
-    segments.note_discarded(&discarding.segments);
-    drop(discarding);
+    let next = segments.begin_discard(Surplus::From(first + 9), 1);
+    assert!(next.segments[0].0 > first + 9);
+    assert_eq!(u64::from(segments.clean_count()), segments.clean.len() - 3);
+    segments.end_discard(next, |_| false);
+    segments.end_discard(discarding, |_| true);
     assert_eq!(segments.backed_count(), 0);
     assert_eq!(open(&mut segments), 1);
     // What was opened in between has not aged.
@@ -127,7 +129,8 @@ fn backed_segments_are_opened_first_and_not_while_they_are_discarded() {
     segments.close(SegmentNo(first + 30));
     segments.set_clean(SegmentNo(first + 30));
     segments.age_backed();
-    let stale = segments.begin_discard(Surplus::Beyond(9), 16).segments;
+    let stale = segments.begin_discard(Surplus::Beyond(9), 16);
+    let stale = segments.end_discard(stale, |_| false);
     assert_eq!(stale, [SegmentNo(first + 31)]);
     // What a shrink gives up is not discarded, and may be again when it is taken back.
     segments.lower_end(first + 8, 3);
