@@ -1,8 +1,8 @@
 //! Making room: what is done when too few segments are clean, or the host has no room.
 
 use dendro_base::Timestamp;
-use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::Result;
 
 use std::time::Duration;
@@ -19,9 +19,10 @@ use crate::space::shortage::{Need, Shortage};
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
 
-/// The number of attempts in a row to make room that may gain nothing before a commit gives up. The
-/// nodes that a checkpoint writes can at first take all that cleaning frees.
-const MAX_FRUITLESS: u32 = 2;
+/// The number of attempts in a row to make room that may gain nothing before a commit gives up,
+/// beside the first of them, during which others may clean too. The nodes that a checkpoint writes
+/// can at first take all that cleaning frees.
+const MAX_FRUITLESS: u32 = 3;
 /// The number of segments' worth of blocks that may be moved without any gain. When clean segments
 /// are few, emptying one segment takes several attempts, with a checkpoint after each.
 const MAX_FRUITLESS_SEGMENTS: u64 = 4;
@@ -86,7 +87,12 @@ impl Tries {
     }
 
     const fn is_stuck(&self) -> bool {
-        self.fruitless > 0 || self.attempts >= STUCK_AFTER
+        self.is_fruitless() || self.attempts >= STUCK_AFTER
+    }
+
+    /// Whether the last attempt has gained nothing.
+    const fn is_fruitless(&self) -> bool {
+        self.fruitless > 0
     }
 }
 
@@ -99,12 +105,19 @@ enum Gain {
 }
 
 /// Makes room with what is there: by reuse, checkpoints and cleaning.
+///
+/// Several threads may make room at the same time, as long as each attempt gains some. Each of them
+/// needs clean segments to move blocks to. So on a nearly full volume they can take from each other
+/// what each gains, with none of them the wiser. A thread whose attempt has gained nothing therefore
+/// makes the next ones alone, and a unit is refused only after that.
 pub(crate) struct RoomMaker {
     volume: Arc<Volume>,
     accounts: Arc<Accounts>,
     checkpointer: Arc<Checkpointer>,
     reuse: Arc<Reuse>,
     cleaner: Arc<Cleaner>,
+    /// Held by the thread that makes room alone.
+    alone: Mutex<()>,
     stalled_ns: AtomicU64,
 }
 
@@ -116,8 +129,8 @@ impl RoomMaker {
         reuse: Arc<Reuse>,
         cleaner: Arc<Cleaner>,
     ) -> Self {
-        let stalled_ns = AtomicU64::new(0);
-        Self { volume, accounts, checkpointer, reuse, cleaner, stalled_ns }
+        let (alone, stalled_ns) = (Mutex::new(()), AtomicU64::new(0));
+        Self { volume, accounts, checkpointer, reuse, cleaner, alone, stalled_ns }
     }
 
     /// How long commits have waited for room, all together.
@@ -205,6 +218,12 @@ impl RoomMaker {
                 Ok(self.make_room_on_host(available_bytes, need)? && tries.note_of_host())
             }
             Shortage::OfRoom(_) => {
+                let _alone = tries.is_fruitless().then(|| self.alone.lock());
+                // Others may have made room since the caller looked, or while this waited.
+                if tries.is_fruitless() && self.has_room(need) {
+                    return Ok(true);
+                }
+                let _paused = tries.is_fruitless().then(|| self.cleaner.pause());
                 tries.note(&self.make_room()?, self.volume.layout().segment_size_bytes());
                 if tries.is_stuck() {
                     // All that can be gained may lie in segments that streams are filling, or in
@@ -212,9 +231,15 @@ impl RoomMaker {
                     self.volume.write().retire_streams();
                     self.cleaner.try_set_aside_again();
                 }
-                Ok(tries.may_go_on())
+                Ok(tries.may_go_on() || self.has_room(need))
             }
         }
+    }
+
+    /// Whether there is room for `need` by now.
+    fn has_room(&self, need: Need) -> bool {
+        let engine = self.volume.read();
+        self.accounts.shortage(&engine, need, self.accounts.kept_segments(&engine)).is_none()
     }
 
     /// What can be written now, or once a checkpoint is durable.
