@@ -21,6 +21,7 @@ pub mod conformance;
 mod error;
 mod logical_disk;
 pub mod model;
+mod releases;
 mod scan;
 mod space;
 #[cfg(feature = "testing")]
@@ -32,6 +33,7 @@ pub use aru::{Aru, Op};
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
 pub use logical_disk::LogicalDisk;
+pub use releases::{ExpectedRelease, Releases};
 pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{

@@ -6,6 +6,7 @@ use crate::aru::Aru;
 #[allow(unused_imports, reason = "named in the documentation")]
 use crate::error::Error;
 use crate::error::Result;
+use crate::releases::ExpectedRelease;
 use crate::scan::{ScanPoint, Scanned};
 use crate::space::{Reservation, Space};
 use crate::types::{CommitSeq, Lid, ListHints, Record, View};
@@ -79,6 +80,14 @@ pub trait LogicalDisk: Send + Sync {
     /// [`Error::NoSpace`], [`Error::ReadOnly`],
     /// [`Error::Failed`].
     fn reserve(&self, len_bytes: u64) -> Result<Reservation>;
+
+    /// States that the caller is about to give space back, by itself and soon. An example is a
+    /// removed file whose last user has gone, of which the kernel has not told yet. Until the value
+    /// is dropped, which must be after the commit that gives the space back, a client that lacks
+    /// space may be made to wait for it for a limited time, before it is refused.
+    fn expect_release(&self) -> ExpectedRelease {
+        ExpectedRelease::default()
+    }
 
     /// How much space there is, is used, and can be used.
     fn space(&self) -> Space;

@@ -95,7 +95,7 @@ pub(crate) fn store_fate(fs: &FsState, guard: &mut WriteGuard<'_>, child: Inode,
         Fate::Linked => guard.set(child),
         Fate::Orphaned => {
             guard.set(child);
-            fs.orphans().insert_unlinked(guard.ino());
+            fs.orphans().insert_unlinked(guard.ino(), fs.disk().expect_release());
         }
         Fate::Deleted => guard.set_removed(child),
     }
@@ -135,21 +135,21 @@ fn delete_if_unused(fs: &FsState, ino: Ino) {
         return;
     }
     let node = fs.node(ino);
-    match fs.write(&node) {
+    let _expected = match fs.write(&node) {
         Ok(mut guard) => {
             if guard.inode().nlink > 0 || fs.references().is_in_use(ino) {
                 return;
             }
             let inode = guard.edit();
             guard.set_removed(inode);
-            fs.orphans().remove(ino);
+            fs.orphans().remove(ino)
         }
         Err(FsError::Stale) => return,
         Err(error) => {
             log::warn!("i-node {ino}: a removed file's space was not freed: {error}");
             return;
         }
-    }
+    };
     delete_removed(fs, &node);
 }
 

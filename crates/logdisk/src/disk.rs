@@ -18,8 +18,8 @@ use std::time::Duration;
 use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
-    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation, Result,
-    ScanPoint, Scanned, Space, View,
+    Aru, CommitSeq, Error, ExpectedRelease, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record,
+    Reservation, Result, ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
 use dendro_format::superblock::INCOMPATIBLE_SET;
@@ -442,6 +442,10 @@ impl LogicalDisk for LogDisk {
                 return reserved;
             }
         }
+    }
+
+    fn expect_release(&self) -> ExpectedRelease {
+        self.reclaimer.expect_release()
     }
 
     fn space(&self) -> Space {

@@ -116,6 +116,10 @@ pub struct OpenOptions {
     pub discards: Discards,
     /// What is done when something is damaged that was durable.
     pub on_loss: OnLoss,
+    /// How long a client that lacks space waits for another one that has said that it is about to
+    /// give some back ([`LogicalDisk::expect_release`](dendro_disk::LogicalDisk::expect_release)).
+    /// The time counts from that moment on.
+    pub release_wait: Duration,
     /// Whether the device is a set of devices. A volume that lies on a set is not opened for
     /// writing on one of these devices alone.
     pub is_on_set: bool,
@@ -137,6 +141,7 @@ impl Default for OpenOptions {
             stream_bytes: 512 << 10,
             discards: Discards::default(),
             on_loss: OnLoss::Stop,
+            release_wait: Duration::ZERO,
             is_on_set: false,
             skip_payload_checks: false,
         }

@@ -27,6 +27,10 @@ use crate::options::MountOptions;
 const CLAIM_TRIES: u32 = 500;
 
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+/// How long a client that lacks space waits for the space of a file that was removed. The kernel
+/// tells a moment later, with FORGET, that nothing uses the file any more. If something does, it
+/// has none of its space to give.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
 
 /// An open volume. Any number of its views can be open.
 pub(crate) struct Volume {
@@ -79,6 +83,7 @@ impl Volume {
             cache_size_bytes,
             discards,
             on_loss,
+            release_wait: RELEASE_WAIT,
             ..OpenOptions::default()
         };
         if let Some(bytes) = options.checkpoint_bytes {

@@ -137,6 +137,7 @@ impl LogDisk {
             pruner(),
             remover(),
             collector,
+            options.release_wait,
         ));
         let resizer =
             shared(Resizer::new(volume(), accounts(), checkpointer(), cleaner(), reclaimer()));

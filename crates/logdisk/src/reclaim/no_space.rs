@@ -1,8 +1,11 @@
 //! What is done when a unit does not fit: space is freed and room is made, or the unit is refused
 //! (ENOSPC).
 
+use std::time::Duration;
+
+use dendro_base::Clock;
 use dendro_base::sync::Arc;
-use dendro_disk::Result;
+use dendro_disk::{ExpectedRelease, Releases, Result};
 
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -24,18 +27,43 @@ pub(crate) struct Reclaimer {
     pruner: Arc<Pruner>,
     remover: Arc<Remover>,
     collector: Collector,
+    releases: Arc<Releases>,
+    clock: Arc<dyn Clock>,
+    /// How long to wait for a release that is expected.
+    release_wait: Duration,
 }
 
 impl Reclaimer {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         volume: Arc<Volume>,
         accounts: Arc<Accounts>,
         room_maker: Arc<RoomMaker>,
         pruner: Arc<Pruner>,
         remover: Arc<Remover>,
         collector: Collector,
+        release_wait: Duration,
     ) -> Self {
-        Self { volume, accounts, room_maker, pruner, remover, collector }
+        let (releases, clock) = (Arc::default(), Arc::clone(volume.read().clock()));
+        Self {
+            volume,
+            accounts,
+            room_maker,
+            pruner,
+            remover,
+            collector,
+            releases,
+            clock,
+            release_wait,
+        }
+    }
+
+    /// See [`LogicalDisk::expect_release`](dendro_disk::LogicalDisk::expect_release).
+    pub(crate) fn expect_release(&self) -> ExpectedRelease {
+        if self.release_wait.is_zero() {
+            ExpectedRelease::default()
+        } else {
+            self.releases.expect(self.clock.now())
+        }
     }
 
     /// The collection of what only deleted versions saw.
@@ -82,11 +110,16 @@ impl Reclaimer {
     }
 
     /// Frees some of what no version sees, for a caller for whom there was too little space when it
-    /// looked. Returns false if there was nothing to free, and no other thread has freed anything
-    /// since the call before with the same `seen`: looking again is of no use then.
+    /// looked. If there is nothing to free, it waits for what clients are about to give back.
+    /// Returns false if nothing came of that either, and no other thread has freed anything since
+    /// the call before with the same `seen`: looking again is of no use then.
     pub(crate) fn free(&self, seen: &mut SeenPruning) -> Result<bool> {
+        let released_count = self.releases.ended_count();
         let is_freed = self.free_step()?;
-        Ok(self.pruner.has_pruned_since(seen) || is_freed)
+        if self.pruner.has_pruned_since(seen) || is_freed {
+            return Ok(true);
+        }
+        Ok(self.releases.await_more_than(released_count, self.release_wait, &*self.clock))
     }
 
     /// Performs one step that frees what no version sees. Returns whether there was anything to
@@ -132,10 +165,12 @@ impl Reclaimer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use dendro_base::sync::Arc;
     use dendro_base::{Clock, ManualClock};
     use dendro_device::{Device, MemoryDevice};
-    use dendro_disk::{Aru, ListHints, LogicalDisk, View};
+    use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
 
     use crate::disk::LogDisk;
     use crate::reclaim::make_room::SeenPruning;
@@ -158,6 +193,38 @@ mod tests {
         aru.delete_list(list);
         disk.commit(aru).unwrap();
         disk
+    }
+
+    #[test]
+    fn a_unit_waits_for_space_that_another_client_is_about_to_give_back() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+        format(&device, &FormatOptions::default(), &clock).unwrap();
+        let release_wait = Duration::from_secs(600);
+        let options = OpenOptions { release_wait, ..OpenOptions::default() };
+        let disk = LogDisk::open(device, options, clock).unwrap();
+        let make = |len_bytes: u64| {
+            let list = disk.allocate_list().unwrap();
+            let mut aru = Aru::new(View::HEAD);
+            aru.create_list(list, ListHints::default());
+            aru.write_pages(list, 0, vec![7; len_bytes as usize]);
+            disk.commit(aru).map(|_| list)
+        };
+        let half_bytes = disk.space().available_bytes / 5 * 3;
+        let first = make(half_bytes).unwrap();
+        assert!(matches!(make(half_bytes), Err(Error::NoSpace { .. })), "nothing is expected");
+        let expected = disk.expect_release();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The other one most likely waits by now.
+                std::thread::sleep(Duration::from_millis(30));
+                let mut aru = Aru::new(View::HEAD);
+                aru.delete_list(first).set_reclaims();
+                disk.commit(aru).unwrap();
+                drop(expected);
+            });
+            make(half_bytes).unwrap();
+        });
     }
 
     #[test]
