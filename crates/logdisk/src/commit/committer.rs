@@ -68,7 +68,7 @@ impl Committer {
             }
             let needed_bytes = worst.len_bytes();
             let partial_seq = engine.log().seq();
-            let kept = self.accounts.kept_segments(&engine);
+            let kept = tries.kept_segments(&self.accounts, &engine);
             let applied = match shortage_of(&self.accounts, &engine, &aru, worst, kept, &nodes) {
                 Ok((_, None)) => {
                     engine.keep_segments(kept.all().into());

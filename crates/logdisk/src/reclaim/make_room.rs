@@ -13,7 +13,7 @@ use crate::clean::pick::Choice;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::space::reserve::Accounts;
+use crate::space::reserve::{Accounts, KeptSegments};
 use crate::space::reuse::Reuse;
 use crate::space::shortage::{Need, Shortage};
 use crate::volume::Volume;
@@ -56,11 +56,30 @@ pub(crate) struct Tries {
     fruitless: u32,
     moved_bytes: u64,
     seen_pruning: SeenPruning,
+    /// Whether a unit that gives space back may use all that the next checkpoint does not need.
+    is_last_resort: bool,
 }
 
 impl Tries {
     pub(super) const fn seen_pruning(&mut self) -> &mut SeenPruning {
         &mut self.seen_pruning
+    }
+
+    /// The clean segments that are kept from a unit for which these attempts were made.
+    pub(crate) fn kept_segments(&self, accounts: &Accounts, engine: &Engine) -> KeptSegments {
+        if self.is_last_resort {
+            accounts.least_kept_segments(engine)
+        } else {
+            accounts.kept_segments(engine)
+        }
+    }
+
+    /// After attempts that were in vain, lets a unit that gives space back use what is kept for
+    /// other purposes than the next checkpoint. Returns false if it may do so already.
+    pub(super) const fn try_last_resort(&mut self, need: Need) -> bool {
+        let is_new = need.reclaims() && !self.is_last_resort;
+        self.is_last_resort |= is_new;
+        is_new
     }
 
     const fn note(&mut self, gain: &Gain, segment_size_bytes: u64) {
@@ -108,8 +127,8 @@ enum Gain {
 ///
 /// Several threads may make room at the same time, as long as each attempt gains some. Each of them
 /// needs clean segments to move blocks to. So on a nearly full volume they can take from each other
-/// what each gains, with none of them the wiser. A thread whose attempt has gained nothing therefore
-/// makes the next ones alone, and a unit is refused only after that.
+/// what each gains. A thread whose attempt has gained nothing therefore makes the next ones alone,
+/// and a unit is refused only after that.
 pub(crate) struct RoomMaker {
     volume: Arc<Volume>,
     accounts: Arc<Accounts>,
@@ -162,8 +181,8 @@ impl RoomMaker {
             let mut shortage = None;
             let changed = self.volume.change(holder, |engine, nodes| {
                 self.volume.check_writable(engine)?;
-                shortage =
-                    self.accounts.shortage(engine, need, self.accounts.kept_segments(engine));
+                let kept = tries.kept_segments(&self.accounts, engine);
+                shortage = self.accounts.shortage(engine, need, kept);
                 if shortage.is_some() {
                     // Whatever is held back for others to look at is needed now.
                     engine.state().segments().end_hold();
@@ -199,7 +218,8 @@ impl RoomMaker {
     ) -> Result<T> {
         let need = Need::reclaiming(log_bytes);
         self.with_room(LockHolder::Removal, need, change, |shortage, tries| {
-            let is_worth_it = self.try_to_mend(shortage, need, tries)?;
+            let is_worth_it =
+                self.try_to_mend(shortage, need, tries)? || tries.try_last_resort(need);
             if is_worth_it { Ok(()) } else { Err(shortage.error(need)) }
         })
     }
@@ -220,7 +240,7 @@ impl RoomMaker {
             Shortage::OfRoom(_) => {
                 let _alone = tries.is_fruitless().then(|| self.alone.lock());
                 // Others may have made room since the caller looked, or while this waited.
-                if tries.is_fruitless() && self.has_room(need) {
+                if tries.is_fruitless() && self.has_room(need, tries) {
                     return Ok(true);
                 }
                 let _paused = tries.is_fruitless().then(|| self.cleaner.pause());
@@ -231,15 +251,16 @@ impl RoomMaker {
                     self.volume.write().retire_streams();
                     self.cleaner.try_set_aside_again();
                 }
-                Ok(tries.may_go_on() || self.has_room(need))
+                Ok(tries.may_go_on() || self.has_room(need, tries))
             }
         }
     }
 
     /// Whether there is room for `need` by now.
-    fn has_room(&self, need: Need) -> bool {
+    fn has_room(&self, need: Need, tries: &Tries) -> bool {
         let engine = self.volume.read();
-        self.accounts.shortage(&engine, need, self.accounts.kept_segments(&engine)).is_none()
+        let kept = tries.kept_segments(&self.accounts, &engine);
+        self.accounts.shortage(&engine, need, kept).is_none()
     }
 
     /// What can be written now, or once a checkpoint is durable.

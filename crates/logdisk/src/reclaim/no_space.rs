@@ -103,7 +103,7 @@ impl Reclaimer {
                     *tries = Tries::default();
                     is_worth_it = true;
                 }
-                is_worth_it
+                is_worth_it || tries.try_last_resort(need)
             }
         };
         if is_worth_it { Ok(()) } else { Err(shortage.error(need)) }
@@ -168,9 +168,13 @@ mod tests {
     use std::time::Duration;
 
     use dendro_base::sync::Arc;
+    use dendro_base::units::PAGE_SIZE;
     use dendro_base::{Clock, ManualClock};
     use dendro_device::{Device, MemoryDevice};
     use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
+
+    use dendro_format::Head;
+    use dendro_policy::Class;
 
     use crate::disk::LogDisk;
     use crate::reclaim::make_room::SeenPruning;
@@ -193,6 +197,43 @@ mod tests {
         aru.delete_list(list);
         disk.commit(aru).unwrap();
         disk
+    }
+
+    #[test]
+    fn space_can_be_given_back_even_if_the_reserve_is_used_up() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(16 << 20));
+        let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
+        format(&device, &options, &clock).unwrap();
+        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        let lists = [(); 2].map(|()| disk.allocate_list().unwrap());
+        let mut aru = Aru::new(View::HEAD);
+        lists.iter().for_each(|list| _ = aru.create_list(*list, ListHints::default()));
+        disk.commit(aru).unwrap();
+        let write = |page: u64| {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(lists[page as usize % 2], page, vec![7; PAGE_SIZE]);
+            disk.commit(aru)
+        };
+        assert!((0..).find_map(|page| write(page).err()).is_some());
+        disk.checkpoint().unwrap();
+        // The device cannot write most of the reserve.
+        {
+            let mut engine = disk.volume().write();
+            let segments = engine.state_mut().segments_mut();
+            while segments.clean_count() > 4 {
+                segments.open(Head::Payload, Class::MAIN).unwrap();
+            }
+        }
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(lists[0]);
+        assert!(matches!(disk.commit(aru), Err(Error::NoSpace { .. })));
+        for list in lists {
+            let mut aru = Aru::new(View::HEAD);
+            aru.delete_list(list).set_reclaims();
+            disk.commit(aru).unwrap();
+        }
+        disk.checkpoint().unwrap();
     }
 
     #[test]

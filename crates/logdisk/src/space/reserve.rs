@@ -17,6 +17,9 @@ use crate::volume::Volume;
 
 /// The least amount of dirty map that the reserve is computed for.
 const MIN_DIRTY_BYTES: u64 = 256 << 10;
+/// More than one unit that gives space back makes dirty of the map: the nodes on the way to a few
+/// entries, and usage records.
+const MAX_RECLAIM_DIRTY_BYTES: u64 = 128 << 10;
 /// The most that a segment's usage record takes in the map.
 const MAX_USAGE_LEN_BYTES: u64 = 80;
 /// Moving nodes to other segments writes the nodes above them again: at worst all of these, which
@@ -121,6 +124,16 @@ impl Accounts {
             for_checkpoint: self.checkpoint_reserve(engine),
             for_reclaiming: self.reclaim_reserve(),
         }
+    }
+
+    /// The clean segments that even a unit that gives space back leaves, where it would be refused
+    /// otherwise: what the next checkpoint takes without mirrors. The reserve can be smaller than
+    /// it should be, because the device could not write some segments or several crashes came in a
+    /// row. Then only giving space back helps.
+    pub(crate) fn least_kept_segments(&self, engine: &Engine) -> KeptSegments {
+        let nodes_bytes = self.unwritten_len_bytes(engine) + MAX_RECLAIM_DIRTY_BYTES;
+        let for_checkpoint = self.unmirrored_segments_for(nodes_bytes);
+        KeptSegments { for_checkpoint, for_reclaiming: self.reclaim_reserve() }
     }
 
     /// Whether the segments that are clean, or will be after a checkpoint, are fewer than should be
@@ -258,7 +271,11 @@ impl Accounts {
     /// volume with two copies is never stuck where one with one copy is not. When it is so full
     /// that even its reserves are used up, nodes are kept once until there is room.
     pub(crate) fn kept_from_mirrors(&self, engine: &Engine) -> u32 {
-        let nodes_bytes = self.unwritten_len_bytes(engine);
+        self.unmirrored_segments_for(self.unwritten_len_bytes(engine))
+    }
+
+    /// What a checkpoint of so many bytes of nodes takes, without mirrors.
+    fn unmirrored_segments_for(&self, nodes_bytes: u64) -> u32 {
         self.volume.layout().segments_for(nodes_bytes + nodes_bytes / 2) as u32 + 2
     }
 
