@@ -79,13 +79,13 @@ impl Watch {
     pub(crate) fn best(directory: &Path) -> Self {
         let succeeds = |command: &mut Command| command.output().is_ok_and(|of| of.status.success());
         let wants_other = env::var_os("DENDRO_WATCH").is_some_and(|name| name == "asan");
-        if !wants_other && succeeds(Command::new("valgrind").arg("--version")) {
+        if !wants_other && succeeds(Command::new("valgrind").args(["--quiet", "true"])) {
             return Self::Valgrind;
         }
         let (source, program) = (directory.join("empty.c"), directory.join("empty"));
         fs::write(&source, "int main(void) { return 0; }\n").expect("the folder is new");
         let mut cc = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()));
-        cc.arg("-fsanitize=address").arg(&source).arg("-o").arg(&program);
+        cc.args(Self::AddressSanitizer.flags()).arg(&source).arg("-o").arg(&program);
         match succeeds(&mut cc) && succeeds(&mut Command::new(&program)) {
             true => Self::AddressSanitizer,
             false => {

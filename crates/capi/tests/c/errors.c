@@ -54,7 +54,7 @@ static void wrong_volumes(void)
 	RETURNS(-EINVAL, dendro_volume_open(image, &options, &volume));
 	RETURNS(0, dendro_volume_close(NULL));
 	FILE *file = fopen(other, "w");
-	for (int byte = 0; byte < 4 << 20; byte++)
+	for (int byte = 0; byte < 1 << 20; byte++)
 		putc('x', file);
 	fclose(file);
 	RETURNS(-EIO, dendro_volume_open(other, NULL, &volume));
@@ -390,17 +390,17 @@ static void no_room(dendro_volume *lists)
 	dendro_volume *volume;
 	dendro_files *files;
 	dendro_file *file;
-	size_t len = 48 << 20;
+	size_t len = 24 << 20;
 	char *bytes = malloc(len);
 	unsigned random = 1;
 	for (size_t at = 0; at < len; at++)
 		bytes[at] = (char)((random = random * 1103515245 + 12345) >> 16);
 	RETURNS(-EOPNOTSUPP, dendro_files_open(lists, head, &files));
-	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_FILES, NULL, &volume));
+	RETURNS(0, dendro_volume_create_in_memory(16 << 20, DENDRO_FILES, NULL, &volume));
 	RETURNS(0, dendro_files_open(volume, head, &files));
 	RETURNS(0, dendro_file_open(files, "file", DENDRO_WRITE | DENDRO_CREATE, &file));
 	int64_t count = dendro_file_write(file, 0, bytes, len);
-	CHECK(count > 4 << 20 && count < SIZE);
+	CHECK(count > 4 << 20 && count < 16 << 20);
 	RETURNS(-ENOSPC, dendro_file_write(file, (uint64_t)count, bytes, 8 << 20));
 	RETURNS(0, dendro_file_truncate(file, 0));
 	RETURNS(1 << 20, dendro_file_write(file, 0, bytes, 1 << 20));
