@@ -14,6 +14,7 @@
 //!    needed by this checkpoint.
 
 mod giving_back;
+mod map_head;
 mod mirroring;
 mod settling;
 mod writing_ahead;
@@ -38,7 +39,7 @@ use dendro_format::{
 
 use dendro_policy::Class;
 
-use crate::engine::{Engine, PARTIAL_LEN_BYTES};
+use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::flush::Flusher;
 use crate::log::mirrors::Mirrors;
@@ -80,6 +81,8 @@ impl MapHead {
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     head: MapHead,
+    /// Where the checkpoint ends from which the volume was recovered, until the first one is taken.
+    recovered_end: Option<HeadPosition>,
     /// The number of the last durable checkpoint.
     seq: u64,
     taken: Timestamp,
@@ -113,9 +116,11 @@ struct WaitingNodes {
 }
 
 impl Checkpoints {
-    /// The state behind checkpoint number `seq`.
-    pub(crate) fn after(seq: u64, taken: Timestamp, head: MapHead) -> Self {
-        Self { head, seq, taken, ..Self::default() }
+    /// The state behind `last`. If the volume `was_recovered` from that after a crash, nothing that
+    /// is needed lies behind it in its segment.
+    pub(crate) fn after(last: &Checkpoint, head: MapHead, was_recovered: bool) -> Self {
+        let recovered_end = was_recovered.then_some(last.map);
+        Self { head, recovered_end, seq: last.seq, taken: last.time, ..Self::default() }
     }
 }
 
@@ -434,7 +439,10 @@ impl Checkpointer {
             None => Ok(false),
         });
         match stepped {
-            Ok(true) => self.settle(job),
+            Ok(true) => {
+                checkpoints.recovered_end = None;
+                self.settle(job);
+            }
             Ok(false) | Err(Error::NoSpace { .. }) => checkpoints.job = Some(job),
             Err(_) => {}
         }
@@ -585,66 +593,6 @@ impl Checkpointer {
             mirrors,
             ..job.checkpoint.clone()
         }
-    }
-
-    fn open_map_partial(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
-        let size = self.volume.layout().segment_size_bytes();
-        if let Some(segment) = checkpoints.head.segment
-            && !self.is_retired(segment)
-            && size - u64::from(checkpoints.head.offset_bytes) >= MIN_CAPACITY_BYTES as u64
-        {
-            return Ok(self.map_partial(checkpoints, segment));
-        }
-        self.open_next_map_segment(checkpoints)
-    }
-
-    fn open_next_map_segment(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
-        let segment = {
-            let mut engine = self.volume.write();
-            if let Some(full) = checkpoints.head.segment.take() {
-                engine.state_mut().segments_mut().close(full);
-            }
-            let segment = engine.state_mut().segments_mut().open(Head::Map, Class::MAIN);
-            let is_mirrored = self.volume.metadata_copies() > 1;
-            if let Some(segment) = segment.filter(|_| is_mirrored) {
-                let kept = self.accounts.kept_from_mirrors(&engine) as usize;
-                engine.state_mut().segments_mut().open_mirror(segment, kept);
-            }
-            segment
-        };
-        let Some(segment) = segment else {
-            let needed_bytes = self.accounts.map_stream().left_bytes().max(1);
-            return Err(Error::NoSpace { needed_bytes, available_bytes: 0 });
-        };
-        checkpoints.head.segment = Some(segment);
-        checkpoints.head.offset_bytes = 0;
-        self.note_map_room(checkpoints);
-        Ok(self.map_partial(checkpoints, segment))
-    }
-
-    fn note_map_room(&self, checkpoints: &Checkpoints) {
-        let room_bytes =
-            self.volume.layout().segment_size_bytes() - u64::from(checkpoints.head.offset_bytes);
-        self.accounts.map_stream().set_room(room_bytes);
-    }
-
-    fn map_partial(&self, checkpoints: &mut Checkpoints, segment: SegmentNo) -> Partial {
-        let size = self.volume.layout().segment_size_bytes();
-        let offset = checkpoints.head.offset_bytes;
-        let capacity = (size - u64::from(offset)).min(PARTIAL_LEN_BYTES as u64) as usize;
-        let buf = checkpoints
-            .buf
-            .take()
-            .unwrap_or_else(|| AlignedBuf::zeroed(PARTIAL_LEN_BYTES.min(size as usize)));
-        let epoch = self.volume.read().state().versions().epoch();
-        Partial::new(
-            buf,
-            capacity,
-            segment,
-            self.volume.layout().segment_offset(segment),
-            offset,
-            epoch,
-        )
     }
 
     /// Writes a partial segment of the map stream, unless it is empty.

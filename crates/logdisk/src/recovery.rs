@@ -342,7 +342,7 @@ pub(crate) fn open(
                 Error::Failed("no clean segment is left in which the log can continue".into())
             })?
     };
-    let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
+    let checkpoints = Checkpoints::after(&checkpoint, map_head, !continues && lost.is_none());
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let cache = options.cache_size_bytes;
     let mut engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, cache);

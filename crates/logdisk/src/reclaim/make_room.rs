@@ -244,7 +244,8 @@ impl RoomMaker {
                     return Ok(true);
                 }
                 let _paused = tries.is_fruitless().then(|| self.cleaner.pause());
-                tries.note(&self.make_room()?, self.volume.layout().segment_size_bytes());
+                let gain = self.make_room(tries.is_fruitless())?;
+                tries.note(&gain, self.volume.layout().segment_size_bytes());
                 if tries.is_stuck() {
                     // All that can be gained may lie in segments that streams are filling, or in
                     // segments that could not be read some time ago.
@@ -280,14 +281,15 @@ impl RoomMaker {
 
     /// Tries to make room, and returns what that gained. Segments that are already empty need only
     /// a checkpoint. When these are few, segments are cleaned first, as many as the reserve allows.
-    fn make_room(&self) -> Result<Gain> {
+    /// `is_thorough` attempts gain the last segment that there is.
+    fn make_room(&self, is_thorough: bool) -> Result<Gain> {
         let began = self.volume.now();
-        let result = self.try_to_make_room();
+        let result = self.try_to_make_room(is_thorough);
         self.note_stall(began);
         result
     }
 
-    fn try_to_make_room(&self) -> Result<Gain> {
+    fn try_to_make_room(&self, is_thorough: bool) -> Result<Gain> {
         let (clean_before, taken_before) = {
             let engine = self.volume.read();
             (engine.state().segments().clean_count(), engine.user_bytes())
@@ -324,6 +326,11 @@ impl RoomMaker {
         }
         self.reuse.all()?;
         if !is_enough(&self.volume.read()) {
+            self.checkpointer.take_if_it_fits(&is_enough)?;
+        }
+        // The segment in which the map was before is empty with that, and the next checkpoint makes
+        // it clean. It writes little, but would be the third one for a single segment.
+        if is_thorough && !is_enough(&self.volume.read()) {
             self.checkpointer.take_if_it_fits(&is_enough)?;
         }
         // Another commit may have taken what was gained.
