@@ -148,8 +148,15 @@ impl RoomMaker {
         reuse: Arc<Reuse>,
         cleaner: Arc<Cleaner>,
     ) -> Self {
-        let (alone, stalled_ns) = (Mutex::new(()), AtomicU64::new(0));
-        Self { volume, accounts, checkpointer, reuse, cleaner, alone, stalled_ns }
+        Self {
+            volume,
+            accounts,
+            checkpointer,
+            reuse,
+            cleaner,
+            alone: Mutex::new(()),
+            stalled_ns: AtomicU64::new(0),
+        }
     }
 
     /// How long commits have waited for room, all together.
