@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dendro_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
@@ -168,18 +168,7 @@ pub(crate) struct Cleaner {
     cleaning: Mutex<Cleaning>,
     /// Notified when a job has been queued or has ended.
     progressed: Condvar,
-    /// How many threads have paused the cleaning by others.
-    pause_count: AtomicU32,
     cleaned: Cleaned,
-}
-
-/// Pauses cleaning by other threads until it is dropped. See [`Cleaner::pause`].
-pub(crate) struct CleaningPause<'c>(&'c AtomicU32);
-
-impl Drop for CleaningPause<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Cleaner {
@@ -190,7 +179,6 @@ impl Cleaner {
             reader,
             cleaning: Mutex::default(),
             progressed: Condvar::new(),
-            pause_count: AtomicU32::new(0),
             cleaned: Cleaned::default(),
         }
     }
@@ -237,17 +225,10 @@ impl Cleaner {
         self.do_step(0, Choice::Policy)
     }
 
-    /// Pauses the steps of cleaning in the background and for commits. A thread that makes room for
-    /// a commit which would be refused otherwise needs all clean segments itself.
-    pub(crate) fn pause(&self) -> CleaningPause<'_> {
-        self.pause_count.fetch_add(1, Ordering::AcqRel);
-        CleaningPause(&self.pause_count)
-    }
-
     /// Continues a job, or begins one if cleaning is due. Returns the bytes that the step gains, or
     /// `None` when there is nothing to do.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
-        if self.pause_count.load(Ordering::Acquire) > 0 {
+        if self.accounts.is_claimed() {
             return Ok(None);
         }
         self.drop_empty_jobs();

@@ -49,6 +49,16 @@ impl SeenPruning {
     }
 }
 
+/// What a unit may use after attempts to make room that were in vain.
+#[derive(Clone, Copy, Debug)]
+enum LastResort {
+    /// It gives space back: all that the next checkpoint does not need.
+    Reclaiming,
+    /// There is logical free space for it, and only a part of a segment is missing, because blocks
+    /// never fill segments exactly: one segment of those for units that give space back.
+    Writing,
+}
+
 /// Counts the attempts to make room for one unit.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
@@ -56,8 +66,7 @@ pub(crate) struct Tries {
     fruitless: u32,
     moved_bytes: u64,
     seen_pruning: SeenPruning,
-    /// Whether a unit that gives space back may use all that the next checkpoint does not need.
-    is_last_resort: bool,
+    last_resort: Option<LastResort>,
 }
 
 impl Tries {
@@ -67,18 +76,20 @@ impl Tries {
 
     /// The clean segments that are kept from a unit for which these attempts were made.
     pub(crate) fn kept_segments(&self, accounts: &Accounts, engine: &Engine) -> KeptSegments {
-        if self.is_last_resort {
-            accounts.least_kept_segments(engine)
-        } else {
-            accounts.kept_segments(engine)
+        let kept = accounts.kept_segments(engine);
+        match self.last_resort {
+            None => kept,
+            Some(LastResort::Reclaiming) => accounts.least_kept_segments(engine),
+            Some(LastResort::Writing) => kept.with_one_less_for_reclaiming(),
         }
     }
 
-    /// After attempts that were in vain, lets a unit that gives space back use what is kept for
-    /// other purposes than the next checkpoint. Returns false if it may do so already.
+    /// After attempts that were in vain, lets the unit use some of what is kept for others. Returns
+    /// false if it may do so already.
     pub(super) const fn try_last_resort(&mut self, need: Need) -> bool {
-        let is_new = need.reclaims() && !self.is_last_resort;
-        self.is_last_resort |= is_new;
+        let is_new = self.last_resort.is_none();
+        self.last_resort =
+            Some(if need.reclaims() { LastResort::Reclaiming } else { LastResort::Writing });
         is_new
     }
 
@@ -250,7 +261,7 @@ impl RoomMaker {
                 if tries.is_fruitless() && self.has_room(need, tries) {
                     return Ok(true);
                 }
-                let _paused = tries.is_fruitless().then(|| self.cleaner.pause());
+                let _claim = tries.is_fruitless().then(|| self.accounts.claim());
                 let gain = self.make_room(tries.is_fruitless())?;
                 tries.note(&gain, self.volume.layout().segment_size_bytes());
                 if tries.is_stuck() {

@@ -44,6 +44,11 @@ impl KeptSegments {
     pub(crate) const fn all(self) -> u32 {
         self.for_checkpoint + self.for_reclaiming
     }
+
+    /// The same, with one segment less for units that give space back.
+    pub(crate) const fn with_one_less_for_reclaiming(self) -> Self {
+        Self { for_reclaiming: self.for_reclaiming.saturating_sub(1), ..self }
+    }
 }
 
 /// The accounts of a volume: what is free, what can be written now, and what is kept for whom.
@@ -57,6 +62,17 @@ pub(crate) struct Accounts {
     ledger: Arc<Ledger>,
     map_stream: MapStream,
     host: Host,
+    /// How many threads have claimed the clean segments.
+    claim_count: AtomicU32,
+}
+
+/// The claim of one thread to all clean segments, until it is dropped. See [`Accounts::claim`].
+pub(crate) struct Claim<'a>(&'a AtomicU32);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Accounts {
@@ -68,6 +84,7 @@ impl Accounts {
             ledger: Arc::default(),
             map_stream: MapStream::default(),
             host: Host::new(Arc::clone(&volume)),
+            claim_count: AtomicU32::new(0),
             volume,
         }
     }
@@ -80,6 +97,18 @@ impl Accounts {
     /// What the checkpoint under way says about the map stream.
     pub(crate) const fn map_stream(&self) -> &MapStream {
         &self.map_stream
+    }
+
+    /// Claims the clean segments for a thread that makes room for a unit which would be refused
+    /// otherwise. Whatever moves blocks to gain room later waits meanwhile.
+    pub(crate) fn claim(&self) -> Claim<'_> {
+        self.claim_count.fetch_add(1, Ordering::AcqRel);
+        Claim(&self.claim_count)
+    }
+
+    /// Whether a thread has claimed the clean segments.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claim_count.load(Ordering::Acquire) > 0
     }
 
     /// The file system that holds the image.

@@ -72,7 +72,9 @@ impl Mover {
         let size = self.volume.layout().segment_size_bytes();
         let own = (len_bytes + len_bytes / 4).div_ceil(size) as u32 + 1;
         let ready = self.accounts.scarce_segments(engine) + self.accounts.pool_segments(engine);
-        engine.state().segments().clean_count() > ready.saturating_add(spare).saturating_add(own)
+        !self.accounts.is_claimed()
+            && engine.state().segments().clean_count()
+                > ready.saturating_add(spare).saturating_add(own)
     }
 
     /// Writes those scattered blocks of a stretch side by side again that the map still names. It

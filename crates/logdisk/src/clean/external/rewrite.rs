@@ -93,11 +93,13 @@ impl ExternalAccess {
         self.has_room(&self.volume.read(), BATCH_LEN)
     }
 
-    /// Whether so many blocks can be written without the reserve for checkpoints (external 4).
+    /// Whether so many blocks can be written without the reserve for checkpoints (external 4), and
+    /// nobody needs the clean segments more.
     fn has_room(&self, engine: &Engine, block_count: usize) -> bool {
         // Each page takes a record of its own, and the end of a partial segment adds some pages.
         let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
-        engine.room_bytes(self.accounts.checkpoint_reserve(engine)) >= bytes as u64
+        !self.accounts.is_claimed()
+            && engine.room_bytes(self.accounts.checkpoint_reserve(engine)) >= bytes as u64
     }
 
     fn rewrite_pages(&self, mut pages: Vec<FoundPage>, outcomes: &mut [Rewritten]) -> Result<()> {
