@@ -6,7 +6,7 @@ use crate::workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -26,6 +26,8 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("dendro-transfer", &["dendro-base", "dendro-disk", "dendro-stream"]),
     // Knows a disk by its trait alone.
     ("dendro-fs", &["dendro-base", "dendro-disk"]),
+    // Knows a protocol alone.
+    ("dendro-nbd", &["dendro-base"]),
     // Knows the kernel's protocol alone.
     ("dendro-fuse-transport", &[]),
     ("dendro-fuse", &["dendro-base", "dendro-fs", "dendro-fuse-transport"]),
@@ -72,7 +74,8 @@ const LAYERS: [(&str, &[&str]); 18] = [
 const JOINS_ALL: &str = "dendro";
 
 /// Crates from elsewhere that one crate alone may use.
-const AT_HOME_IN: [(&str, &str); 1] = [("io-uring", "dendro-fuse-transport")];
+const AT_HOME_IN: [(&str, &str); 2] =
+    [("io-uring", "dendro-fuse-transport"), ("rustls", "dendro-nbd")];
 
 /// The core is synchronous.
 const RUNTIMES: [&str; 5] = ["tokio", "async-std", "smol", "futures", "async-trait"];

@@ -1,0 +1,209 @@
+//! All connections.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use dendro_base::sync::{Condvar, Mutex};
+use rustix::net::sockopt;
+
+use crate::export::Exports;
+use crate::session;
+use crate::tls::TlsConfig;
+
+/// The most connections at a time. One more is closed at once.
+pub const MAX_CONNECTIONS: usize = 128;
+
+/// How long the replies to what was asked for may take when a server stops.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// How long to wait after a connection could not be accepted, as for lack of memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Where clients connect.
+#[derive(Debug)]
+pub enum Listener {
+    /// A socket in the file system.
+    Unix(UnixListener),
+    /// A port.
+    Tcp(TcpListener),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<UnixStream> {
+        match self {
+            Self::Unix(listener) => Ok(listener.accept()?.0),
+            Self::Tcp(listener) => {
+                let stream = listener.accept()?.0;
+                stream.set_nodelay(true)?;
+                // Clients whose machine has gone are noticed some time.
+                sockopt::set_socket_keepalive(&stream, true)?;
+                // What is done with it is the same for each stream socket.
+                Ok(UnixStream::from(OwnedFd::from(stream)))
+            }
+        }
+    }
+}
+
+/// A server. It stops when this value is dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    listener: Listener,
+    exports: Arc<dyn Exports>,
+    tls: Option<TlsConfig>,
+    connections: Mutex<Connections>,
+    /// Signals that one has ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Connections {
+    next_number: u64,
+    is_stopping: bool,
+    open: HashMap<u64, UnixStream>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("listener", &self.shared.listener).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Begins to serve. With `tls`, only clients that have a certificate are served.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(
+        listener: Listener,
+        exports: Arc<dyn Exports>,
+        tls: Option<TlsConfig>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            listener,
+            exports,
+            tls,
+            connections: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let accepting = Arc::clone(&shared);
+        let acceptor =
+            thread::Builder::new().name("nbd-accept".into()).spawn(move || accepting.accept())?;
+        Ok(Self { shared, acceptor: Some(acceptor) })
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.shared.connections.lock().open.len()
+    }
+
+    /// Ends all connections, once what they have asked for is done and told them; a client that
+    /// does not take its replies is given up after some seconds.
+    pub fn stop(self) {}
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        {
+            let mut connections = self.shared.connections.lock();
+            connections.is_stopping = true;
+            for socket in connections.open.values() {
+                // It may have ended by itself.
+                let _ = socket.shutdown(Shutdown::Read);
+            }
+        }
+        // This wakes the thread that accepts.
+        let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
+        if let Some(acceptor) = self.acceptor.take() {
+            // A panic of the thread is a bug, and it was printed.
+            let _ = acceptor.join();
+        }
+        let mut connections = self.shared.connections.lock();
+        let mut is_in_time = true;
+        while !connections.open.is_empty() {
+            if !is_in_time {
+                for socket in connections.open.values() {
+                    let _ = socket.shutdown(Shutdown::Both);
+                }
+                self.shared.ended.wait(&mut connections);
+            } else {
+                let waited = self.shared.ended.wait_for(&mut connections, STOP_GRACE);
+                is_in_time = !waited.timed_out();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>) {
+        loop {
+            let accepted = self.listener.accept();
+            if self.connections.lock().is_stopping {
+                return;
+            }
+            let begun = accepted.and_then(|socket| self.begin(socket));
+            if let Err(error) = begun {
+                log::warn!("a client of NBD could not be served: {error}");
+                thread::sleep(ACCEPT_REST);
+            }
+        }
+    }
+
+    /// Starts the thread of a connection.
+    fn begin(self: &Arc<Self>, socket: UnixStream) -> io::Result<()> {
+        let entry = {
+            let mut connections = self.connections.lock();
+            if connections.is_stopping {
+                return Ok(());
+            }
+            if connections.open.len() >= MAX_CONNECTIONS {
+                log::warn!("a client of NBD was sent away: there are {MAX_CONNECTIONS} already");
+                return Ok(());
+            }
+            let number = connections.next_number;
+            connections.next_number += 1;
+            connections.open.insert(number, socket.try_clone()?);
+            Entry { shared: Arc::clone(self), number }
+        };
+        let serve = move || {
+            let shared = &entry.shared;
+            if let Err(error) = session::serve(socket, &*shared.exports, shared.tls.as_ref()) {
+                log::info!("a connection of NBD ended: {error}");
+            }
+        };
+        thread::Builder::new().name("nbd".into()).spawn(serve)?;
+        Ok(())
+    }
+}
+
+/// A connection among those that are open.
+struct Entry {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.shared.connections.lock().open.remove(&self.number);
+        self.shared.ended.notify_all();
+    }
+}

@@ -1,0 +1,334 @@
+//! One connection, from its beginning to its end.
+//!
+//! Its threads take turns to read requests. The one that has read a request carries it out, while
+//! another reads the next one, so that a request never waits for a thread to be woken. There are as
+//! many threads as there were requests under way, up to [`MAX_WORKERS`].
+
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use dendro_base::sync::Mutex;
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::budget::{Budget, Share};
+use crate::channel::{Channel, Incoming};
+use crate::export::{Errno, Exports, Extent, Failure};
+use crate::negotiation::{self, Agreed, Encryption, Negotiation, Next};
+use crate::replies;
+use crate::requests::{self, Command, REQUEST_LEN_BYTES, Request};
+use crate::tls::TlsConfig;
+use crate::wire::{MAX_OPTION_LEN_BYTES, MAX_SKIPPED_LEN_BYTES, OPTION_MAGIC, OptionHeader};
+
+/// The most threads of a connection, and so the most requests that are carried out at a time.
+pub const MAX_WORKERS: usize = 16;
+
+/// How long a client may be silent before it has chosen an export.
+const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many options a client may send.
+const MAX_OPTIONS: usize = 1000;
+/// How much of a connection is read ahead.
+const READ_LEN_BYTES: usize = 64 << 10;
+/// From which length on a read is looked at for holes, which are not sent.
+const MIN_SPARSE_LEN_BYTES: u32 = 64 << 10;
+/// The most parts of a read that has holes.
+const MAX_READ_PARTS: usize = 256;
+/// The most extents in a reply.
+const MAX_EXTENTS: usize = 4096;
+
+type Reader = BufReader<Incoming>;
+
+/// Serves a connection until it ends. An error says why it ended before the client said so.
+pub(crate) fn serve(
+    socket: UnixStream,
+    exports: &dyn Exports,
+    tls: Option<&TlsConfig>,
+) -> io::Result<()> {
+    let channel = Channel::new(socket);
+    channel.set_timeout(Some(NEGOTIATION_TIMEOUT))?;
+    let Some((channel, reader, agreed)) = negotiate(channel, exports, tls)? else {
+        return Ok(());
+    };
+    channel.set_timeout(None)?;
+    let transmission = Transmission {
+        channel: Arc::clone(&channel),
+        agreed,
+        reader: Mutex::new(reader),
+        budget: Budget::new(),
+        waiting: AtomicUsize::new(0),
+        workers: AtomicUsize::new(1),
+        has_ended: AtomicBool::new(false),
+        failure: Mutex::default(),
+    };
+    thread::scope(|scope| transmission.work(scope));
+    channel.close();
+    match transmission.failure.into_inner() {
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+fn negotiate(
+    channel: Channel,
+    exports: &dyn Exports,
+    tls: Option<&TlsConfig>,
+) -> io::Result<Option<(Arc<Channel>, Reader, Agreed)>> {
+    let reader_of = |channel: &Arc<Channel>| {
+        BufReader::with_capacity(READ_LEN_BYTES, Incoming::new(Arc::clone(channel)))
+    };
+    let mut channel = Arc::new(channel);
+    let mut reader = reader_of(&channel);
+    channel.send(negotiation::greeting().as_bytes(), &[])?;
+    let flags = read_as::<U32>(&mut reader)?.get();
+    let encryption = if tls.is_some() { Encryption::Awaited } else { Encryption::Never };
+    let Some(mut negotiation) = Negotiation::new(exports, encryption, flags) else {
+        return Err(invalid("the client has flags that this server has not"));
+    };
+    let (mut data, mut out) = (Vec::new(), Vec::new());
+    for _ in 0..MAX_OPTIONS {
+        let header: OptionHeader = read_as(&mut reader)?;
+        let (option, len_bytes) = (header.option.get(), header.len_bytes.get());
+        if header.magic.get() != OPTION_MAGIC || len_bytes > MAX_SKIPPED_LEN_BYTES {
+            return Err(invalid("the client does not speak this protocol"));
+        }
+        out.clear();
+        let next = if len_bytes > MAX_OPTION_LEN_BYTES {
+            skip(&mut reader, len_bytes)?;
+            negotiation::too_big(&mut out, option);
+            Next::Option
+        } else {
+            data.resize(len_bytes as usize, 0);
+            reader.read_exact(&mut data)?;
+            negotiation.take(option, &data, &mut out)
+        };
+        channel.send(&out, &[])?;
+        match next {
+            Next::Option => {}
+            Next::End => return Ok(None),
+            Next::Data(agreed) => return Ok(Some((channel, reader, agreed))),
+            Next::StartTls => {
+                // Somebody between could have put it there.
+                if !reader.buffer().is_empty() {
+                    return Err(invalid("the client goes on before the connection is encrypted"));
+                }
+                drop(reader);
+                let plain = Arc::into_inner(channel).expect("the reader was the only other user");
+                let config = tls.expect("TLS is begun only with certificates").config();
+                channel = Arc::new(plain.encrypted(config)?);
+                reader = reader_of(&channel);
+                negotiation.encrypted();
+            }
+        }
+    }
+    Err(invalid("the client sends options without end"))
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
+
+fn read_as<T: FromBytes + IntoBytes>(reader: &mut impl Read) -> io::Result<T> {
+    let mut value = T::new_zeroed();
+    reader.read_exact(value.as_mut_bytes())?;
+    Ok(value)
+}
+
+/// Reads `len_bytes` and forgets them.
+fn skip(reader: &mut impl Read, len_bytes: u32) -> io::Result<()> {
+    let skipped = io::copy(&mut reader.take(len_bytes.into()), &mut io::sink())?;
+    if skipped == u64::from(len_bytes) { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
+}
+
+/// A request with the data that it brings.
+struct Taken<'a> {
+    request: Request,
+    data: Vec<u8>,
+    /// The memory of the data, or of the reply.
+    _share: Share<'a>,
+}
+
+/// A connection that reads and writes data.
+struct Transmission {
+    channel: Arc<Channel>,
+    agreed: Agreed,
+    reader: Mutex<Reader>,
+    budget: Budget,
+    /// Threads that wait for their turn to read.
+    waiting: AtomicUsize,
+    workers: AtomicUsize,
+    /// No more requests are read.
+    has_ended: AtomicBool,
+    /// Why, if the client did not say so.
+    failure: Mutex<Option<io::Error>>,
+}
+
+impl Transmission {
+    fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        loop {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let mut reader = self.reader.lock();
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            if self.has_ended.load(Ordering::Relaxed) {
+                return;
+            }
+            let taken = match self.read_request(&mut reader) {
+                Ok(Some(taken)) => taken,
+                Ok(None) => return self.end(None),
+                Err(error) => return self.end(Some(error)),
+            };
+            drop(reader);
+            self.start_another(scope);
+            if let Err(error) = self.carry_out(taken) {
+                // Nothing of it can be told any more; it wakes the thread that reads.
+                self.end(Some(error));
+                return self.channel.shut_down();
+            }
+        }
+    }
+
+    /// Starts one more thread if none waits to read.
+    fn start_another<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let is_enough = self.waiting.load(Ordering::Relaxed) > 0
+            || self.workers.load(Ordering::Relaxed) >= MAX_WORKERS;
+        if is_enough {
+            return;
+        }
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        let name = "nbd-worker".to_owned();
+        let started = thread::Builder::new().name(name).spawn_scoped(scope, || self.work(scope));
+        if let Err(error) = started {
+            // This thread reads the next request when it is done.
+            self.workers.fetch_sub(1, Ordering::Relaxed);
+            log::warn!("a connection of NBD has one thread less: {error}");
+        }
+    }
+
+    fn end(&self, failure: Option<io::Error>) {
+        if !self.has_ended.swap(true, Ordering::Relaxed) {
+            *self.failure.lock() = failure;
+        }
+    }
+
+    /// The next request; `None` at the end.
+    fn read_request(&self, reader: &mut Reader) -> io::Result<Option<Taken<'_>>> {
+        let mut bytes = [0; REQUEST_LEN_BYTES];
+        match reader.read(&mut bytes[..1])? {
+            // Clients often leave without a word.
+            0 => return Ok(None),
+            _ => reader.read_exact(&mut bytes[1..])?,
+        }
+        let Agreed { export, has_block_status, .. } = &self.agreed;
+        let Some(request) = requests::decode(&bytes, &**export, *has_block_status) else {
+            return Err(invalid("the client does not speak this protocol"));
+        };
+        let (data, share) = match request.command {
+            Ok(Command::Disconnect) => return Ok(None),
+            Ok(Command::Write { len_bytes, .. }) => {
+                let share = self.budget.take(len_bytes);
+                let mut data = vec![0; len_bytes as usize];
+                reader.read_exact(&mut data)?;
+                (data, share)
+            }
+            Ok(Command::Read { len_bytes, .. }) => (Vec::new(), self.budget.take(len_bytes)),
+            _ => {
+                skip(reader, request.data_len_bytes)?;
+                (Vec::new(), self.budget.take(0))
+            }
+        };
+        Ok(Some(Taken { request, data, _share: share }))
+    }
+
+    /// Carries a request out, and replies. An error is one of the connection.
+    fn carry_out(&self, taken: Taken<'_>) -> io::Result<()> {
+        let Taken { request: Request { cookie, command, .. }, data, _share } = taken;
+        let export = &self.agreed.export;
+        let done = match command {
+            Err(failure) => Err(failure),
+            Ok(Command::Read { offset, len_bytes, in_one_piece }) => {
+                return self.read(cookie, offset, len_bytes, in_one_piece);
+            }
+            Ok(Command::BlockStatus { offset, len_bytes, one_only }) => {
+                let max_count = if one_only { 1 } else { MAX_EXTENTS };
+                match export.extents(offset, len_bytes.into(), max_count) {
+                    Ok(extents) => {
+                        return self.channel.send(&replies::block_status(cookie, &extents), &[]);
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+            Ok(Command::Write { offset, is_durable, .. }) => {
+                export.write(offset, &data, is_durable)
+            }
+            Ok(Command::Zero { offset, len_bytes, may_be_hole, is_durable }) => {
+                export.zero(offset, len_bytes.into(), may_be_hole, is_durable)
+            }
+            Ok(Command::Trim { offset, len_bytes, is_durable }) => {
+                export.trim(offset, len_bytes.into(), is_durable)
+            }
+            Ok(Command::Flush) => export.flush(),
+            Ok(Command::Nothing | Command::Disconnect) => Ok(()),
+        };
+        match done {
+            Ok(()) => self.channel.send(replies::simple(cookie, 0).as_bytes(), &[]),
+            Err(failure) => self.fail(cookie, &failure),
+        }
+    }
+
+    fn fail(&self, cookie: u64, failure: &Failure) -> io::Result<()> {
+        if matches!(failure.errno, Errno::Io) {
+            log::error!("a request by NBD failed: {failure}");
+        }
+        match self.agreed.has_structured_replies {
+            true => self.channel.send(&replies::error(cookie, failure), &[]),
+            false => {
+                self.channel.send(replies::simple(cookie, failure.errno as u32).as_bytes(), &[])
+            }
+        }
+    }
+
+    fn read(&self, cookie: u64, offset: u64, len_bytes: u32, whole: bool) -> io::Result<()> {
+        let export = &self.agreed.export;
+        let is_structured = self.agreed.has_structured_replies;
+        let all = Extent { len_bytes: len_bytes.into(), is_hole: false };
+        let parts = match !whole && is_structured && len_bytes >= MIN_SPARSE_LEN_BYTES {
+            true => export.extents(offset, len_bytes.into(), MAX_READ_PARTS),
+            false => Ok(vec![all]),
+        };
+        let mut parts = match parts {
+            Ok(parts) => parts,
+            Err(failure) => return self.fail(cookie, &failure),
+        };
+        // What was not looked at.
+        let known_bytes: u64 = parts.iter().map(|part| part.len_bytes).sum();
+        if known_bytes < len_bytes.into() {
+            let left = u64::from(len_bytes) - known_bytes;
+            parts.push(Extent { len_bytes: left, is_hole: false });
+        }
+        let mut at = offset;
+        let last = parts.len() - 1;
+        for (index, part) in parts.into_iter().enumerate() {
+            let is_last = index == last;
+            let part_bytes = part.len_bytes as u32;
+            if part.is_hole {
+                self.channel.send(&replies::hole(cookie, is_last, at, part_bytes), &[])?;
+            } else {
+                let mut buf = vec![0; part.len_bytes as usize];
+                if let Err(failure) = export.read(at, &mut buf) {
+                    return self.fail(cookie, &failure);
+                }
+                match is_structured {
+                    true => {
+                        self.channel.send(&replies::data(cookie, is_last, at, part_bytes), &buf)?;
+                    }
+                    false => self.channel.send(replies::simple(cookie, 0).as_bytes(), &buf)?,
+                }
+            }
+            at += part.len_bytes;
+        }
+        Ok(())
+    }
+}

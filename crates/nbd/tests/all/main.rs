@@ -1,0 +1,63 @@
+//! The server, asked by a client that has the protocol of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod data;
+mod hostile;
+mod negotiation;
+mod tls;
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dendro_nbd::testing::{Client, MemoryExport, MemoryExports};
+use dendro_nbd::{Listener, Server, TlsConfig};
+use tempfile::TempDir;
+
+/// The size of each export.
+const SIZE_BYTES: usize = 1 << 20;
+
+/// A server with the exports `disk`, and `old` that is read-only.
+struct Served {
+    server: Server,
+    disk: Arc<MemoryExport>,
+    socket: PathBuf,
+    _directory: TempDir,
+}
+
+impl Served {
+    fn new() -> Self {
+        Self::with_tls(None)
+    }
+
+    fn with_tls(tls: Option<TlsConfig>) -> Self {
+        let directory = TempDir::new().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = Listener::Unix(UnixListener::bind(&socket).unwrap());
+        let disk = Arc::new(MemoryExport::new(SIZE_BYTES, false));
+        let old = Arc::new(MemoryExport::new(SIZE_BYTES, true));
+        let exports = MemoryExports(vec![("disk", Arc::clone(&disk)), ("old", old)]);
+        let server = Server::start(listener, Arc::new(exports), tls).unwrap();
+        Self { server, disk, socket, _directory: directory }
+    }
+
+    fn stream(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        // A test that would hang fails.
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn connect(&self) -> Client<UnixStream> {
+        Client::connect(self.stream()).unwrap()
+    }
+
+    /// A client that reads and writes an export, with all that there is.
+    fn open(&self, name: &str) -> Client<UnixStream> {
+        let mut client = self.connect();
+        client.agree_on_all(name).unwrap();
+        assert_eq!(client.go(name).unwrap(), (1, vec![]));
+        client
+    }
+}
