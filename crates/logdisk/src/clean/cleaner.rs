@@ -72,6 +72,11 @@ struct Cleaning {
 }
 
 impl Cleaning {
+    /// The number of jobs that threads are working on.
+    fn running_count(&self) -> usize {
+        self.picking.victim_count() - self.jobs.len()
+    }
+
     fn keep_buf(&mut self, bytes: AlignedBuf) {
         if self.bufs.len() < SPARE_BUFS {
             self.bufs.push(bytes);
@@ -290,31 +295,54 @@ impl Cleaner {
     fn may_continue(&self, choice: Choice) -> bool {
         let cleaning = {
             let cleaning = self.cleaning.lock();
-            (cleaning.picking.victim_count() - cleaning.jobs.len()).max(1) as u64
+            cleaning.running_count().max(1) as u64
         };
         let engine = self.volume.read();
         let size = self.volume.layout().segment_size_bytes();
         let nodes = u64::from(self.accounts.node_segments(&engine));
+        let batches_bytes = cleaning * BATCH_BYTES;
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // Survivors go to the main log in this case and leave the reserve untouched.
             Choice::MostToGain | Choice::Only(_) => {
-                (cleaning * BATCH_BYTES).saturating_sub(engine.log_room_bytes()).div_ceil(size)
+                batches_bytes.saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
             Choice::Policy | Choice::Idle => cleaning + 1,
         };
         u64::from(engine.state().segments().clean_count()) > nodes + moves
-            && self.accounts.host_takes(&engine, cleaning * BATCH_BYTES)
+            && self.accounts.host_takes(&engine, batches_bytes)
     }
 
     /// Cleans one segment to its end, or as far as there is room. Returns whether there was a
-    /// segment to gain from and room to make progress. While [`MAX_JOBS`] jobs are under way, it
-    /// waits for one that it can continue, but only until `is_enough` returns true.
+    /// segment to gain from and room to make progress. It waits for other threads' jobs, while
+    /// these are [`MAX_JOBS`] or need the room that is left, but only until `is_enough` returns
+    /// true.
     pub(crate) fn clean_now(
         &self,
         choice: Choice,
         is_enough: &dyn Fn(&Engine) -> bool,
     ) -> Result<bool> {
+        while !self.clean_one(choice, is_enough)? {
+            if !self.await_progress(is_enough) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for a job that another thread is working on. Returns false if there is none, or there
+    /// is no reason to wait.
+    fn await_progress(&self, is_enough: &dyn Fn(&Engine) -> bool) -> bool {
+        let mut cleaning = self.cleaning.lock();
+        if cleaning.running_count() == 0 {
+            return false;
+        }
+        self.progressed.wait_for(&mut cleaning, LONGEST_WAIT);
+        self.volume.failure().is_none() && !is_enough(&self.volume.read())
+    }
+
+    /// As [`Self::clean_now`], but it does not wait for room.
+    fn clean_one(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> Result<bool> {
         let mut job = match self.await_job(choice, is_enough) {
             NextStep::Done => return Ok(true),
             NextStep::Continue(job) => Some(job),
@@ -637,6 +665,34 @@ pub(crate) mod tests {
         };
         assert!(disk.cleaner().cleaning.lock().picking.is_set_aside(victim));
         assert!(!disk.cleaner().is_damaged(victim));
+    }
+
+    #[test]
+    fn who_needs_a_segment_waits_for_the_jobs_that_need_the_room_which_is_left() {
+        let disk = disk_half_alive();
+        let mut others: Vec<_> = (0..MAX_JOBS - 1)
+            .map(|_| disk.cleaner().begin_cleaning(Choice::MostToGain).unwrap().1.unwrap())
+            .collect();
+        disk.checkpoint().unwrap();
+        {
+            let mut engine = disk.volume().write();
+            let segments = engine.state_mut().segments_mut();
+            while segments.clean_count() > 1 {
+                segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
+            }
+            // One batch fits, but not one more for each of the others.
+            let left = engine.log_room_bytes();
+            assert!((BATCH_BYTES..3 * BATCH_BYTES).contains(&left), "{left} bytes are left");
+        }
+        std::thread::scope(|scope| {
+            let cleaner = disk.cleaner();
+            let waiting = scope.spawn(|| cleaner.clean_now(Choice::MostToGain, &|_| false));
+            std::thread::sleep(Duration::from_millis(20));
+            for other in others.drain(..) {
+                cleaner.abandon(&mut cleaner.cleaning.lock(), other.victim, other.body.into_buf());
+            }
+            assert!(waiting.join().unwrap().unwrap());
+        });
     }
 
     #[test]
