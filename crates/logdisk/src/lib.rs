@@ -51,6 +51,8 @@ mod scrub;
 mod snapshots;
 mod space;
 mod state;
+#[cfg(test)]
+mod testing;
 mod versions;
 mod volume;
 mod walk;

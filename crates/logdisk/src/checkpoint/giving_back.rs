@@ -197,28 +197,18 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
-    use dendro_base::sync::Arc;
     use dendro_base::units::PAGE_SIZE;
-    use dendro_base::{Clock, ManualClock};
-    use dendro_device::{Device, MemoryDevice};
-    use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
+    use dendro_disk::{Aru, Error, LogicalDisk, View};
 
-    use crate::disk::LogDisk;
+    use crate::OpenOptions;
     use crate::log::segments::Surplus;
-    use crate::{FormatOptions, OpenOptions, format};
+    use crate::testing::{disk_in_memory, make_list};
 
     #[test]
     fn what_is_being_discarded_is_not_room_for_the_log() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(16 << 20));
-        let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
-        format(&device, &options, &clock).unwrap();
         let options = OpenOptions { stream_bytes: 0, ..OpenOptions::default() };
-        let disk = LogDisk::open(device, options, clock).unwrap();
-        let list = disk.allocate_list().unwrap();
-        let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, ListHints::default());
-        disk.commit(aru).unwrap();
+        let disk = disk_in_memory(16, 128, options);
+        let list = make_list(&disk);
         let mut next_page = 0;
         let mut write = || {
             let mut aru = Aru::new(View::HEAD);

@@ -600,29 +600,21 @@ impl Cleaner {
 pub(crate) mod tests {
     use super::*;
     use crate::disk::LogDisk;
-    use dendro_base::{Clock, ManualClock};
-    use dendro_device::{Device, MemoryDevice};
-    use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
+    use dendro_disk::{Aru, Lid, LogicalDisk, View};
     use dendro_format::Head;
 
+    use crate::OpenOptions;
     use crate::reclaim::make_room::Tries;
     use crate::space::shortage::{Need, Shortage};
-    use crate::{FormatOptions, OpenOptions, format};
+    use crate::testing::{disk_in_memory, make_list};
 
     const SIZE: u64 = 1 << 20;
 
     /// Returns a disk with one list, every second page of which was written again.
     pub(crate) fn disk_half_alive() -> LogDisk {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * SIZE));
-        let options = FormatOptions { segment_size_bytes: SIZE, ..FormatOptions::default() };
-        format(&device, &options, &clock).unwrap();
         let options = OpenOptions { stream_bytes: 0, ..OpenOptions::default() };
-        let disk = LogDisk::open(device, options, clock).unwrap();
-        let list = disk.allocate_list().unwrap();
-        let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, ListHints::default());
-        disk.commit(aru).unwrap();
+        let disk = disk_in_memory(64, SIZE >> 10, options);
+        let list = make_list(&disk);
         for page in 0..20 * 256 {
             write(&disk, list, page);
         }

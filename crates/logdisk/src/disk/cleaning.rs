@@ -178,3 +178,46 @@ impl LogDisk {
         self.external.rewrite(blocks)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dendro_disk::{Lid, View};
+
+    use super::{CleanSettings, LogDisk, Place};
+    use crate::clean::cleaner::tests::disk_half_alive;
+    use crate::external::{Rewritten, SummaryCursor};
+
+    #[test]
+    fn nothing_else_moves_blocks_while_a_thread_makes_room_alone() {
+        let disk = disk_half_alive();
+        let mut settings = disk.clean_settings();
+        settings.coalescing.moves_everything = true;
+        disk.set_clean_settings(settings);
+        let clean_step = || {
+            let min_clean_segments = Some(60);
+            disk.set_clean_settings(CleanSettings { min_clean_segments, ..settings });
+            let has_cleaned = disk.clean_step().unwrap();
+            disk.set_clean_settings(settings);
+            has_cleaned
+        };
+        let full = |disk: &LogDisk| {
+            let facts = disk.segments(0, 64).into_iter();
+            facts.max_by_key(|facts| facts.live_bytes).unwrap().number
+        };
+        let blocks =
+            disk.segment_blocks(full(&disk), SummaryCursor::default(), 100).unwrap().blocks;
+        let coalesce =
+            || disk.coalesce(View::HEAD, Place::START, Lid::CLIENT_END, false).unwrap().moved_bytes;
+        let moved = |outcomes: &[Rewritten]| outcomes.contains(&Rewritten::Moved);
+
+        let claim = disk.accounts.claim();
+        assert!(!clean_step());
+        assert!(!moved(&disk.rewrite(&blocks).unwrap()));
+        assert_eq!(coalesce(), 0);
+        drop(claim);
+
+        assert!(clean_step());
+        assert!(moved(&disk.rewrite(&blocks).unwrap()));
+        assert!(coalesce() > 0);
+    }
+}

@@ -167,28 +167,22 @@ impl Reclaimer {
 mod tests {
     use std::time::Duration;
 
-    use dendro_base::sync::Arc;
     use dendro_base::units::PAGE_SIZE;
-    use dendro_base::{Clock, ManualClock};
-    use dendro_device::{Device, MemoryDevice};
     use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
 
     use dendro_format::Head;
     use dendro_policy::Class;
 
+    use crate::OpenOptions;
     use crate::disk::LogDisk;
     use crate::reclaim::make_room::SeenPruning;
-    use crate::{FormatOptions, OpenOptions, format};
+    use crate::testing::{disk_in_memory, make_list};
 
     /// A disk with a deleted list of which much is left.
     fn disk_with_removal() -> LogDisk {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
-        format(&device, &FormatOptions::default(), &clock).unwrap();
-        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
-        let list = disk.allocate_list().unwrap();
+        let disk = disk_in_memory(64, 4096, OpenOptions::default());
+        let list = make_list(&disk);
         let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, ListHints::default());
         for index in 0..1000 {
             aru.put_record(list, index, vec![7; 200]);
         }
@@ -201,15 +195,8 @@ mod tests {
 
     #[test]
     fn space_can_be_given_back_even_if_the_reserve_is_used_up() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(16 << 20));
-        let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
-        format(&device, &options, &clock).unwrap();
-        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
-        let lists = [(); 2].map(|()| disk.allocate_list().unwrap());
-        let mut aru = Aru::new(View::HEAD);
-        lists.iter().for_each(|list| _ = aru.create_list(*list, ListHints::default()));
-        disk.commit(aru).unwrap();
+        let disk = disk_in_memory(16, 128, OpenOptions::default());
+        let lists = [(); 2].map(|()| make_list(&disk));
         let write = |page: u64| {
             let mut aru = Aru::new(View::HEAD);
             aru.write_pages(lists[page as usize % 2], page, vec![7; PAGE_SIZE]);
@@ -238,12 +225,8 @@ mod tests {
 
     #[test]
     fn a_unit_waits_for_space_that_another_client_is_about_to_give_back() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
-        format(&device, &FormatOptions::default(), &clock).unwrap();
         let release_wait = Duration::from_secs(600);
-        let options = OpenOptions { release_wait, ..OpenOptions::default() };
-        let disk = LogDisk::open(device, options, clock).unwrap();
+        let disk = disk_in_memory(64, 4096, OpenOptions { release_wait, ..OpenOptions::default() });
         let make = |len_bytes: u64| {
             let list = disk.allocate_list().unwrap();
             let mut aru = Aru::new(View::HEAD);

@@ -414,26 +414,19 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendro_base::{Clock, ManualClock};
-    use dendro_device::{Device, MemoryDevice};
     use dendro_disk::{Aru, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 
-    use crate::{FormatOptions, LogDisk, OpenOptions, format};
+    use crate::testing::{disk_in_memory, make_list};
+    use crate::{LogDisk, OpenOptions};
 
     fn disk() -> LogDisk {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
-        format(&device, &FormatOptions::default(), &clock).unwrap();
-        LogDisk::open(device, OpenOptions::default(), clock).unwrap()
+        disk_in_memory(64, 4096, OpenOptions::default())
     }
 
     #[test]
     fn skips_with_invalid_targets_or_overflowing_lengths_are_harmless() {
         let disk = disk();
-        let list = disk.allocate_list().unwrap();
-        let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, ListHints::default());
-        disk.commit(aru).unwrap();
+        let list = make_list(&disk);
         let head = disk.branch_off(View::HEAD, "branch").unwrap().head();
         let forged = |epoch: u64| {
             let mut slots = [None; CHUNK_PAGES as usize];

@@ -276,19 +276,13 @@ fn covered(value: &Value) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FormatOptions, LogDisk, OpenOptions, format};
-    use dendro_base::sync::Arc;
-    use dendro_base::{Clock, ManualClock};
-    use dendro_device::{Device, MemoryDevice};
+    use crate::OpenOptions;
+    use crate::testing::disk_in_memory;
     use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, Versions, View};
 
     #[test]
     fn what_a_snapshot_has_of_a_list_goes_if_damage_took_the_list_from_it() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(16 << 20));
-        let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-        format(&device, &options, &clock).unwrap();
-        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        let disk = disk_in_memory(16, 256, OpenOptions::default());
         let (list, other) = (disk.allocate_list().unwrap(), disk.allocate_list().unwrap());
         let mut aru = Aru::new(View::HEAD);
         for list in [list, other] {
