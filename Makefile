@@ -90,6 +90,8 @@ check-format:
 
 lint:
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	@# The models of `make model` have locks of another kind.
+	$(CARGO) clippy --package dendro-logdisk --features shuttle --test model -- --deny warnings
 
 doc:
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps
