@@ -6,7 +6,7 @@ use crate::workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -28,6 +28,8 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("dendro-fs", &["dendro-base", "dendro-disk"]),
     // Knows a protocol alone.
     ("dendro-nbd", &["dendro-base"]),
+    // Knows a disk by its trait alone.
+    ("dendro-block", &["dendro-base", "dendro-disk", "dendro-nbd"]),
     // Knows the kernel's protocol alone.
     ("dendro-fuse-transport", &[]),
     ("dendro-fuse", &["dendro-base", "dendro-fs", "dendro-fuse-transport"]),

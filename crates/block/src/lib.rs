@@ -1,0 +1,42 @@
+//! Block devices on a logical disk: virtual disks with snapshots and clones.
+//!
+//! A block device is a branch whose list [`CONTENT`] has a description, as record 0, and the
+//! device's contents, as pages. Its snapshots are block devices that can only be read, and branches
+//! that were made from it are devices of their own, which share what is alike. All of that costs
+//! what snapshots and branches of the disk cost: some microseconds, whatever the device holds.
+//!
+//! - [`BlockDevice`]: a device that is open. A write is one unit, so that it takes effect whole or
+//!   not at all, in the order of all commits.
+//! - [`Devices`]: all devices of a disk, by names, for a server of NBD.
+//! - [`create`], [`resize`], [`list`]: what is done with devices from outside.
+//!
+//! # Modules, each of which uses only those above it
+//!
+//! | module | what it is |
+//! |--------|------------|
+//! | `error` | errors |
+//! | `description` | record 0 |
+//! | `locks` | ranges of pages that are being changed |
+//! | `device` | a device that is open |
+//! | `manage` | making, resizing and listing devices |
+//! | `devices` | names of devices |
+
+#![forbid(unsafe_code)]
+
+mod description;
+mod device;
+mod devices;
+mod error;
+mod locks;
+mod manage;
+
+use dendro_disk::Lid;
+
+pub use description::{DescriptionV1, check_size};
+pub use device::BlockDevice;
+pub use devices::Devices;
+pub use error::{Error, MAX_SIZE_BYTES, Result};
+pub use manage::{Listed, create, list, resize, size_bytes};
+
+/// The list that has a device's description and its contents.
+pub const CONTENT: Lid = Lid::FIRST;
