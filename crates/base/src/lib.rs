@@ -1,6 +1,7 @@
 //! What all layers of dendrofs share: units, time, random numbers, locks and the volume's identity.
 //!
 //! - [`units`]: sizes that the whole system agrees on, and alignment arithmetic.
+//! - [`client`]: what a client of a volume keeps there.
 //! - [`clock`]: time as a value that is passed in, so that a simulation controls it.
 //! - [`rng`]: seeded random numbers; nothing in the engine asks the operating system for one.
 //! - [`random_bytes()`]: random bytes of the operating system, for those who make volumes.
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod clock;
 pub mod priority;
 mod random;
@@ -21,6 +23,7 @@ pub mod sync;
 pub mod units;
 pub mod uuid;
 
+pub use client::ClientKind;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use random::random_bytes;
 pub use rng::Rng;

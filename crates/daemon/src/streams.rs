@@ -152,6 +152,7 @@ impl<W: Write> Sender<'_, W> {
             version: version(volume, &step.of),
             base: base.map(|base| version(volume, base)),
             is_compressed: self.level.is_some(),
+            kind: self.disk.versions().kind_of(step.of.branch),
             head_of: head.map(|head| HeadOf { branch: head.branch.clone(), is_main: head.main }),
             is_followed: step.is_followed,
             rest,

@@ -22,6 +22,7 @@
 //! [`snapshots::space_comes_back_when_versions_go`], [`snapshots::a_full_disk_lets_versions_go`].
 
 pub mod branches;
+pub mod clients;
 pub mod lists;
 pub mod moves;
 pub mod pages;
@@ -139,6 +140,9 @@ macro_rules! versions_conformance_cases {
             receiving::a_version_is_received_on_top_of_its_base
             receiving::what_is_not_complete_is_no_version
             receiving::lists_of_one_number_go_their_own_ways
+            clients::clients_number_their_lists_by_themselves
+            clients::clients_have_their_own_versions
+            clients::a_client_is_begun_filled_and_named
             branches::a_branch_from_a_head_goes_its_own_way
             branches::a_branch_from_a_snapshot_starts_there
             branches::branches_of_branches_do_not_see_each_other

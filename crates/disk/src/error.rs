@@ -11,8 +11,8 @@ pub enum Error {
     /// A change to a list that does not exist.
     #[error("there is no list {0}")]
     NoSuchList(Lid),
-    /// The creation of a list that exists, in this or another version, or whose number the disk
-    /// uses itself.
+    /// The creation of a list that exists, in this or another version of the client, or whose
+    /// number the disk uses itself.
     #[error("list {0} exists already")]
     ListExists(Lid),
     /// A record that is empty or longer than [`MAX_RECORD_LEN_BYTES`].
@@ -52,6 +52,9 @@ pub enum Error {
     /// A version that must not be deleted.
     #[error("{0} cannot be deleted: {1}")]
     InUse(View, &'static str),
+    /// A version that belongs to another client of the disk than what is to be done with it.
+    #[error("{0} belongs to another client of the volume")]
+    OtherClient(View),
     /// The disk is open for reading only, or was shut down.
     #[error("read-only: {0}")]
     ReadOnly(String),

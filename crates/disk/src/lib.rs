@@ -30,6 +30,7 @@ mod types;
 mod versions;
 
 pub use aru::{Aru, Op};
+pub use dendro_base::ClientKind;
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
 pub use logical_disk::LogicalDisk;
@@ -41,5 +42,6 @@ pub use types::{
     MAX_UNIT_GROUPS, Record, View,
 };
 pub use versions::{
-    Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage, Versions, check_name,
+    Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage,
+    Versions, check_name, make_client,
 };

@@ -27,7 +27,7 @@ pub use state::{ModelList, ModelState, apply};
 pub use versions::ModelVersions;
 
 use crate::{
-    Aru, Branch, CommitSeq, Error, GROUP_PAGES, Ledger, Lid, ListHints, LogicalDisk,
+    Aru, Branch, ClientKind, CommitSeq, Error, GROUP_PAGES, Ledger, Lid, ListHints, LogicalDisk,
     MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Snapshot,
     Space, VersionTable, VersionUsage, Versions, View,
 };
@@ -391,9 +391,13 @@ impl Versions for ModelDisk {
         self.inner.write().change(|versions| versions.roll_back(branch, to, now))
     }
 
-    fn begin_receive(&self, base: Option<View>) -> Result<Branch> {
+    fn begin_receive(&self, base: Option<View>, kind: Option<ClientKind>) -> Result<Branch> {
         let now = self.clock.now();
-        self.inner.write().change(|versions| versions.begin_receive(base, now))
+        self.inner.write().change(|versions| versions.begin_receive(base, kind, now))
+    }
+
+    fn name_client(&self, branch: u32, name: &str) -> Result<Branch> {
+        self.inner.write().change(|versions| versions.name_client(branch, name))
     }
 
     fn note_receive(&self, branch: u32, note: &str) -> Result<()> {

@@ -8,6 +8,12 @@
 //! The *ancestry* of a view is the path from its branch to the first one, along the branches that
 //! each was made from.
 //!
+//! A disk can have several **clients**: file systems, block devices, programs. Each begins with a
+//! branch that has no parent, and has the versions that were made from it. It numbers its lists as
+//! if it had the disk for itself, but for those that [`LogicalDisk::allocate_list`] numbers.
+//!
+//! [`LogicalDisk::allocate_list`]: crate::LogicalDisk::allocate_list
+//!
 //! Making a snapshot or a branch writes one small record, whatever the disk holds. It is a commit,
 //! in the order of all commits, and durable after a flush.
 //!
@@ -17,6 +23,6 @@ mod interface;
 mod table;
 mod version;
 
-pub use interface::{VersionUsage, Versions};
+pub use interface::{VersionUsage, Versions, make_client};
 pub use table::VersionTable;
-pub use version::{Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, check_name};
+pub use version::{Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, check_name};

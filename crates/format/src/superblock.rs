@@ -44,6 +44,10 @@ pub const INCOMPATIBLE_RECEIVED: u64 = 1 << 7;
 /// Feature flag: the volume lies on a set of devices ([`crate::roster`]). Software that does not
 /// know of sets would write to one of them alone.
 pub const INCOMPATIBLE_SET: u64 = 1 << 8;
+/// Feature flag: branches may be of other clients than the first
+/// ([`crate::versions::VersionEntryV1`]). Their lists may have numbers that lists of others have,
+/// and need not be those of a file system.
+pub const INCOMPATIBLE_CLIENTS: u64 = 1 << 9;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -53,7 +57,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MIRRORS
     | INCOMPATIBLE_REMADE_LISTS
     | INCOMPATIBLE_RECEIVED
-    | INCOMPATIBLE_SET;
+    | INCOMPATIBLE_SET
+    | INCOMPATIBLE_CLIENTS;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

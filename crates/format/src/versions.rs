@@ -8,7 +8,7 @@
 
 use std::mem::size_of;
 
-use dendro_base::{Origin, Timestamp, Uuid};
+use dendro_base::{ClientKind, Origin, Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -36,6 +36,7 @@ const HAS_PARENT: u8 = 1 << 1;
 const HAS_NAME: u8 = 1 << 2;
 const IS_HELD: u8 = 1 << 3;
 const HAS_ORIGIN: u8 = 1 << 4;
+const HAS_KIND: u8 = 1 << 5;
 
 /// The counters, version 1.
 ///
@@ -60,8 +61,8 @@ const _: () = assert!(size_of::<CountersV1>() == 24);
 ///
 /// | offset | size | field      | meaning                                                       |
 /// |-------:|-----:|------------|---------------------------------------------------------------|
-/// |      0 |    1 | `flags`    | 1: has a head; 2: has a parent; 4: has a name; 8: is held; 16: was received |
-/// |      1 |    1 | `reserved` | zero                                                          |
+/// |      0 |    1 | `flags`    | 1: has a head; 2: has a parent; 4: has a name; 8: is held; 16: was received; 32: has a kind |
+/// |      1 |    1 | `kind`     | of a branch with a kind: 1: files; 2: block; 3: application; otherwise zero |
 /// |      2 |    2 | `name_len` | bytes of the name                                             |
 /// |      4 |    4 | `branch`   | of a branch its parent, of a snapshot its branch              |
 /// |      8 |    8 | `epoch`    | of a branch the last epoch of its parent that it sees, of a snapshot the last that it sees |
@@ -70,7 +71,7 @@ const _: () = assert!(size_of::<CountersV1>() == 24);
 #[repr(C)]
 pub struct VersionEntryV1 {
     flags: u8,
-    reserved: u8,
+    kind: u8,
     name_len: U16,
     branch: U32,
     epoch: U64,
@@ -120,6 +121,9 @@ pub enum VersionRecord {
         name: Option<String>,
         /// The branch that it was made from, and the last epoch of that one that is visible in it.
         parent: Option<(u32, u64)>,
+        /// The kind of client that it was made for. A branch without one is of the client of its
+        /// parent; without a parent, it is of the client that the volume was made for.
+        kind: Option<ClientKind>,
         /// When it was made.
         time: Timestamp,
     },
@@ -178,17 +182,17 @@ impl VersionRecord {
             }
             .as_bytes()
             .to_vec(),
-            Self::Branch { name, parent, time, .. } => {
+            Self::Branch { name, parent, kind, time, .. } => {
                 let head = if name.is_some() { HAS_HEAD } else { 0 };
                 let flags = head | if parent.is_some() { HAS_PARENT } else { 0 };
                 let (branch, epoch) = parent.unwrap_or((0, 0));
-                encode_version(flags, branch, epoch, *time, name.as_deref())
+                encode_version((flags, *kind), branch, epoch, *time, name.as_deref())
             }
             Self::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 let flags = if *is_held { IS_HELD } else { 0 };
                 let received = if origin.is_some() { HAS_ORIGIN } else { 0 };
-                let mut bytes =
-                    encode_version(flags | received, *branch, *epoch, *time, name.as_deref());
+                let flags = (flags | received, None);
+                let mut bytes = encode_version(flags, *branch, *epoch, *time, name.as_deref());
                 if let Some(Origin { volume, epoch }) = origin {
                     let raw = OriginV1 { volume: volume.0, epoch: (*epoch).into() };
                     bytes.extend_from_slice(raw.as_bytes());
@@ -266,12 +270,16 @@ impl VersionRecord {
         if parent.is_some_and(|(parent, _)| parent >= number) {
             return Err(WRONG("a branch is older than its parent"));
         }
-        Ok(Self::Branch { branch: number, name, parent, time })
+        let kind = match raw.flags & HAS_KIND {
+            0 => None,
+            _ => Some(ClientKind::from_code(raw.kind).ok_or(WRONG("its kind is 0"))?),
+        };
+        Ok(Self::Branch { branch: number, name, parent, kind, time })
     }
 }
 
 fn encode_version(
-    flags: u8,
+    (flags, kind): (u8, Option<ClientKind>),
     branch: u32,
     epoch: u64,
     time: Timestamp,
@@ -280,8 +288,10 @@ fn encode_version(
     let text = name.unwrap_or_default();
     assert!(text.len() <= MAX_VERSION_NAME_LEN_BYTES, "a version's name is short");
     let raw = VersionEntryV1 {
-        flags: flags | if name.is_some() { HAS_NAME } else { 0 },
-        reserved: 0,
+        flags: flags
+            | if name.is_some() { HAS_NAME } else { 0 }
+            | if kind.is_some() { HAS_KIND } else { 0 },
+        kind: kind.map_or(0, ClientKind::code),
         name_len: U16::new(text.len() as u16),
         branch: branch.into(),
         epoch: epoch.into(),
@@ -297,6 +307,10 @@ mod tests {
     fn samples() -> Vec<VersionRecord> {
         let time = Timestamp(-5);
         let name = Some("größer".to_owned());
+        let branch = |branch, name: Option<&str>, parent, kind| {
+            let name = name.map(str::to_owned);
+            VersionRecord::Branch { branch, name, parent, kind, time }
+        };
         vec![
             VersionRecord::Counters(Counters {
                 epoch: 7,
@@ -310,8 +324,11 @@ mod tests {
                 next_branch: 1,
                 sweep_since: Some(0),
             }),
-            VersionRecord::Branch { branch: 0, name: Some("main".into()), parent: None, time },
-            VersionRecord::Branch { branch: 9, name: None, parent: Some((8, 4)), time },
+            branch(0, Some("main"), None, None),
+            branch(9, None, Some((8, 4)), None),
+            branch(5, Some("disk"), None, Some(ClientKind::Block)),
+            branch(5, None, None, Some(ClientKind::Files)),
+            branch(6, Some("disk"), Some((5, 4)), Some(ClientKind::Unknown(200))),
             VersionRecord::Snapshot {
                 branch: 9,
                 epoch: 5,
@@ -360,11 +377,23 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_without_a_code_is_refused() {
+        let (branch, time) = (3, Timestamp(0));
+        let kind = Some(ClientKind::Block);
+        let record = VersionRecord::Branch { branch, name: None, parent: None, kind, time };
+        let mut bytes = record.encode();
+        assert_eq!(VersionRecord::decode(branch_index(3), &bytes), Ok(record));
+        bytes[1] = 0;
+        assert!(VersionRecord::decode(branch_index(3), &bytes).is_err());
+    }
+
+    #[test]
     fn a_branch_that_descends_from_itself_is_refused() {
         let branch = |parent| VersionRecord::Branch {
             branch: 3,
             name: None,
             parent: Some((parent, 1)),
+            kind: None,
             time: Timestamp(0),
         };
         assert!(VersionRecord::decode(branch_index(3), &branch(2).encode()).is_ok());

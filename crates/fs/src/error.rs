@@ -98,6 +98,7 @@ mod errno {
     pub(super) const EACCES: i32 = 13;
     pub(super) const EBUSY: i32 = 16;
     pub(super) const EEXIST: i32 = 17;
+    pub(super) const EXDEV: i32 = 18;
     pub(super) const ENOTDIR: i32 = 20;
     pub(super) const EISDIR: i32 = 21;
     pub(super) const EINVAL: i32 = 22;
@@ -169,6 +170,7 @@ impl FsError {
                 | DiskError::Corrupted(_)
                 | DiskError::Lost(_)
                 | DiskError::Io(_) => errno::EIO,
+                DiskError::OtherClient(_) => errno::EXDEV,
             },
         }
     }

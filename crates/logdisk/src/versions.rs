@@ -393,7 +393,7 @@ impl Versions {
                     self.collect_from(since);
                 }
             }
-            VersionRecord::Branch { branch, name, parent, time } => {
+            VersionRecord::Branch { branch, name, parent, kind, time } => {
                 let is_known = self.facts.contains_key(&branch);
                 let is_same = is_known && self.table.parent(branch) == parent;
                 match name {
@@ -402,6 +402,7 @@ impl Versions {
                     }
                     None => self.table.enter_ancestor(branch, parent),
                 }
+                self.table.enter_kind(branch, kind);
                 match (is_known, is_same) {
                     (false, _) => self.add_branch(branch, parent),
                     (true, true) => self.note_head(branch),

@@ -3,7 +3,7 @@
 
 use std::mem::size_of;
 
-use dendro_base::{Origin, Timestamp, Uuid};
+use dendro_base::{ClientKind, Origin, Timestamp, Uuid};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::versions::MAX_VERSION_NAME_LEN_BYTES;
 use dendro_format::{MAX_PAGE_COUNT, Malformed, Result, checksum_append};
@@ -21,11 +21,16 @@ const INCOMPATIBLE_ZSTD: u32 = 1 << 0;
 const INCOMPATIBLE_SEQUENCE: u32 = 1 << 1;
 /// The feature of a stream that is the rest of one.
 const INCOMPATIBLE_REST: u32 = 1 << 2;
-const INCOMPATIBLE_KNOWN: u32 = INCOMPATIBLE_ZSTD | INCOMPATIBLE_SEQUENCE | INCOMPATIBLE_REST;
+/// The feature of a stream of another client than the first of its volume.
+const INCOMPATIBLE_CLIENT: u32 = 1 << 3;
+const INCOMPATIBLE_KNOWN: u32 =
+    INCOMPATIBLE_ZSTD | INCOMPATIBLE_SEQUENCE | INCOMPATIBLE_REST | INCOMPATIBLE_CLIENT;
 
 const IS_FOLLOWED: u16 = 1 << 0;
 const IS_MAIN: u16 = 1 << 1;
 const FLAGS_KNOWN: u16 = IS_FOLLOWED | IS_MAIN;
+/// Where the kind of the client is in the flags.
+const KIND_SHIFT: u32 = 8;
 
 /// The header of a stream, version 1. The names follow: of the version, of its base, and of the
 /// branch. With feature 4 a [`RestV1`] follows these. Then the first frame follows.
@@ -37,7 +42,7 @@ const FLAGS_KNOWN: u16 = IS_FOLLOWED | IS_MAIN;
 /// |     12 |    2 | `version`       | 1                                                         |
 /// |     14 |    2 | `header_len`    | 128                                                       |
 /// |     16 |    4 | `compatible`    | features that a reader may ignore; none is defined        |
-/// |     20 |    4 | `incompatible`  | features that a reader must know; 1: frames may be compressed with zstd; 2: there are flags, or a branch; 4: it is the rest of a stream |
+/// |     20 |    4 | `incompatible`  | features that a reader must know; 1: frames may be compressed with zstd; 2: there are flags, or a branch; 4: it is the rest of a stream; 8: bits 8 to 15 of the flags are the kind of its client |
 /// |     24 |   16 | `stream_uuid`   | the stream, which no other has                            |
 /// |     40 |   16 | `source_uuid`   | the volume that sent it                                   |
 /// |     56 |   16 | `origin_uuid`   | the volume on which the version was made                  |
@@ -49,7 +54,7 @@ const FLAGS_KNOWN: u16 = IS_FOLLOWED | IS_MAIN;
 /// |    120 |    2 | `name_len`      | bytes of the version's name; zero if it has none          |
 /// |    122 |    2 | `base_name_len` | bytes of the base's name                                  |
 /// |    124 |    2 | `branch_name_len` | bytes of the name of the branch whose head the version was when it was sent; zero if it was none |
-/// |    126 |    2 | `flags`         | 1: another stream follows this one; 2: the branch is the main one |
+/// |    126 |    2 | `flags`         | 1: another stream follows this one; 2: the branch is the main one; bits 8 to 15: with feature 8 the kind of the client, as volumes name it, otherwise zero |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct HeaderV1 {
@@ -152,6 +157,9 @@ pub struct Header {
     pub base: Option<Version>,
     /// Whether frames may be compressed.
     pub is_compressed: bool,
+    /// The kind of client that the version belongs to; `None` for that which its volume was made
+    /// for.
+    pub kind: Option<ClientKind>,
     /// The branch whose head the version was.
     pub head_of: Option<HeadOf>,
     /// Whether another stream follows, in a sequence of several.
@@ -175,7 +183,9 @@ impl Header {
         let feature = |is_set, feature| if is_set { feature } else { 0 };
         let incompatible = feature(self.is_compressed, INCOMPATIBLE_ZSTD)
             | feature(flags != 0 || !branch_name.is_empty(), INCOMPATIBLE_SEQUENCE)
-            | feature(self.rest.is_some(), INCOMPATIBLE_REST);
+            | feature(self.rest.is_some(), INCOMPATIBLE_REST)
+            | feature(self.kind.is_some(), INCOMPATIBLE_CLIENT);
+        let flags = flags | u16::from(self.kind.map_or(0, ClientKind::code)) << KIND_SHIFT;
         let base_origin = base.map(|base| base.origin);
         let mut raw = HeaderV1 {
             magic: MAGIC,
@@ -237,7 +247,10 @@ impl Header {
             return Err(WRONG("its length is wrong"));
         }
         let (incompatible, flags) = (raw.incompatible.get(), raw.flags.get());
-        if incompatible & !INCOMPATIBLE_KNOWN != 0 || flags & !FLAGS_KNOWN != 0 {
+        let kind = ClientKind::from_code((flags >> KIND_SHIFT) as u8);
+        let has_kind = incompatible & INCOMPATIBLE_CLIENT != 0;
+        let is_known = flags & !(0xff << KIND_SHIFT) & !FLAGS_KNOWN == 0;
+        if incompatible & !INCOMPATIBLE_KNOWN != 0 || !is_known || has_kind != kind.is_some() {
             return Err(WRONG("it has features of a later version of the program"));
         }
         let (name, tail) = name_from(tail, raw.name_len)?;
@@ -263,6 +276,7 @@ impl Header {
             version: of,
             base: (base.origin.epoch > 0).then_some(base),
             is_compressed: incompatible & INCOMPATIBLE_ZSTD != 0,
+            kind,
             head_of: branch.map(|branch| HeadOf { branch, is_main }),
             is_followed: flags & IS_FOLLOWED != 0,
             rest: rest_from(tail)?,

@@ -172,7 +172,7 @@ impl<'d> Receiver<'d> {
                 Ok(Self { disk, applier, token: Some(token), note_interval_bytes })
             }
             Place::New(base) => {
-                let head = disk.begin_receive(base)?.head();
+                let head = disk.begin_receive(base, header.kind)?.head();
                 let applier = Applier::new(disk, head);
                 let mut receiver = Self { disk, applier, token: None, note_interval_bytes };
                 if interval_bytes.is_some() {

@@ -6,8 +6,8 @@ use dendro_base::units::KIB;
 use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
-    Aru, CommitSeq, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-    Op, PAGE_SIZE, Result, Versions, View,
+    Aru, ClientKind, CommitSeq, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT,
+    MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
 };
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
@@ -30,12 +30,21 @@ pub enum Contents {
     Mirrored,
     /// As the first, of a volume that becomes longer by itself.
     Growing,
+    /// As the first, beside other clients.
+    Clients,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Plain, Self::Versions, Self::History, Self::Reuse, Self::Mirrored, Self::Growing];
+    pub const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Versions,
+        Self::History,
+        Self::Reuse,
+        Self::Mirrored,
+        Self::Growing,
+        Self::Clients,
+    ];
 }
 
 /// How a volume was left.
@@ -68,10 +77,8 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
-        Contents::Plain | Contents::History | Contents::Mirrored | Contents::Growing => {
-            OpenOptions::default().stream_bytes
-        }
         Contents::Versions | Contents::Reuse => 0,
+        _ => OpenOptions::default().stream_bytes,
     };
     let mut options = OpenOptions { stream_bytes, ..OpenOptions::default() };
     if contents == Contents::Reuse {
@@ -93,6 +100,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Versions => versions(&disk)?,
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,
+        Contents::Clients => clients(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -246,4 +254,35 @@ fn versions(disk: &LogDisk) -> Result<()> {
     change(early.head(), 5)?;
     disk.snapshot(0, Some("second"))?;
     Ok(())
+}
+
+/// Clients of each kind, with lists of the numbers that the first client has, snapshots and a
+/// branch; one was rolled back, one is gone but for a snapshot, and one was only begun.
+fn clients(disk: &LogDisk) -> Result<()> {
+    let kinds = [ClientKind::Files, ClientKind::Block, ClientKind::Application];
+    for (number, kind) in (0..).zip(kinds) {
+        let head = disk.new_client(&format!("{kind} client"), kind)?.head();
+        for list in [Lid(1), Lid(2), Lid(20 + number)] {
+            let mut aru = Aru::new(head);
+            if list > Lid::FIRST {
+                aru.create_list(list, ListHints::default());
+            }
+            aru.write_pages(list, number, page(list, number, PAGE_SIZE));
+            aru.put_record(list, number, format!("of the {kind}").into_bytes());
+            disk.commit(aru)?;
+        }
+        let kept = disk.snapshot(head.branch, Some(&format!("of {kind}")))?;
+        let mut aru = Aru::new(head);
+        aru.delete_list(Lid(2));
+        disk.commit(aru)?;
+        match kind {
+            ClientKind::Block => drop(disk.roll_back(head.branch, kept.view())?),
+            ClientKind::Application => disk.delete(head)?,
+            _ => drop(disk.branch_off(kept.view(), "clone")?),
+        }
+    }
+    let begun = disk.begin_receive(None, Some(ClientKind::Block))?.head();
+    let mut aru = Aru::new(begun);
+    aru.create_list(Lid::FIRST, ListHints::default());
+    disk.commit(aru).map(drop)
 }

@@ -35,6 +35,7 @@ pub fn name(contents: Contents, end: End) -> String {
         Contents::Reuse => "-reuse",
         Contents::Mirrored => "-mirrored",
         Contents::Growing => "-growing",
+        Contents::Clients => "-clients",
     };
     let end = match end {
         End::Clean => "clean",

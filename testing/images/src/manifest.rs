@@ -19,7 +19,12 @@ pub fn of(disk: &dyn Versions) -> Result<String> {
     for view in views {
         let branch = table.branch_of(view).map(|branch| branch.name.clone());
         let snapshot = table.snapshot_of(view).map(|one| (one.name.clone(), one.is_held));
-        add(&mut out, &format!("version {view}, branch {branch:?}, snapshot {snapshot:?}"));
+        let of_client = match table.client_of(view.branch) {
+            (client, Some(kind)) => format!(", client {client} of kind {kind}"),
+            _ => String::new(),
+        };
+        let name = format!("version {view}, branch {branch:?}, snapshot {snapshot:?}{of_client}");
+        add(&mut out, &name);
         out.push_str(&of_first(disk, view, usize::MAX)?);
     }
     Ok(out)

@@ -53,6 +53,7 @@ pub(super) fn mend(system: &mut BTreeMap<Key, Value>, account: &Account, checkpo
             branch,
             name: Some(format!("lost-{branch}")),
             parent: None,
+            kind: None,
             time: checkpoint.time,
         };
         let index = lost.index();

@@ -96,7 +96,8 @@ pub fn what_is_not_complete_is_no_version(disk: &dyn Versions) {
     let mut rig = Rig::new(disk);
     let kept = rig.list(HEAD);
     let snapshot = rig.snapshot(0);
-    let receive = |rig: &mut Rig<'_>, base| rig.try_begin_receive(base).map(|branch| branch.head());
+    let receive =
+        |rig: &mut Rig<'_>, base| rig.try_begin_receive(base, None).map(|branch| branch.head());
     assert_eq!(receive(&mut rig, Some(HEAD)), Err(Error::NoSuchView(HEAD)));
     assert_eq!(rig.note_receive(0, "note"), Err(Error::NoSuchView(HEAD)));
     let head = rig.begin_receive(Some(snapshot));

@@ -7,7 +7,10 @@ use dendro_base::{Origin, Rng, Timestamp, Uuid};
 use super::rig::add_letters;
 use crate::model::{ModelState, ModelVersions};
 use crate::testgen::{Generator, Profile};
-use crate::{Aru, Branch, GROUP_PAGES, Lid, ListHints, Op, Result, Snapshot, Versions, View};
+use crate::{
+    Aru, Branch, ClientKind, FIRST_CLIENT, GROUP_PAGES, Lid, ListHints, Op, Result, Snapshot,
+    Versions, View,
+};
 
 /// What is done to the disk is done to the model too, the answers must be alike, and
 /// [`Rig::check`] compares every version whole.
@@ -15,7 +18,7 @@ pub(super) struct Rig<'d> {
     pub(super) disk: &'d dyn Versions,
     pub(super) model: ModelVersions,
     /// The numbers of lists that branches which receive have, or had, unless they have them from
-    /// their base.
+    /// their base, and those that clients have or had.
     received: BTreeMap<u32, BTreeSet<Lid>>,
 }
 
@@ -73,10 +76,35 @@ impl<'d> Rig<'d> {
         answer
     }
 
-    pub(super) fn try_begin_receive(&mut self, base: Option<View>) -> Result<Branch> {
-        let answer = self.disk.begin_receive(base);
+    pub(super) fn try_begin_receive(
+        &mut self,
+        base: Option<View>,
+        kind: Option<ClientKind>,
+    ) -> Result<Branch> {
+        let answer = self.disk.begin_receive(base, kind);
         let time = answer.as_ref().map_or(Timestamp(0), |branch| branch.time);
-        assert_eq!(answer, self.model.begin_receive(base, time), "from {base:?}");
+        assert_eq!(answer, self.model.begin_receive(base, kind, time), "{kind:?} from {base:?}");
+        answer
+    }
+
+    pub(super) fn name_client(&mut self, branch: u32, name: &str) -> Result<Branch> {
+        let answer = self.disk.name_client(branch, name);
+        assert_eq!(answer, self.model.name_client(branch, name), "{name} of {branch}");
+        answer
+    }
+
+    pub(super) fn try_new_client(&mut self, name: &str, kind: ClientKind) -> Result<Branch> {
+        let answer = self.disk.new_client(name, kind);
+        let time = answer.as_ref().map_or(Timestamp(0), |branch| branch.time);
+        let mut after = self.model.clone();
+        let head = after.begin_receive(None, Some(kind), time).expect("a branch").head();
+        let create = Op::CreateList { list: Lid::FIRST, hints: ListHints::default() };
+        after.apply(head, &[create]).expect("its numbers are its own");
+        assert_eq!(answer, after.name_client(head.branch, name), "{kind} {name}");
+        if answer.is_ok() {
+            self.received.entry(head.branch).or_default().insert(Lid::FIRST);
+            self.model = after;
+        }
         answer
     }
 
@@ -86,20 +114,23 @@ impl<'d> Rig<'d> {
         answer
     }
 
-    /// A number for a new list in `head`. What is received from another disk has any numbers.
+    /// A number for a new list in `head`. What is received from another disk, and what a client
+    /// makes that is not the first, has any numbers.
     fn new_number(&mut self, head: View, rng: &mut Rng) -> Option<Lid> {
         let table = self.model.table();
         let is_first = table.branch(head.branch).is_some_and(|branch| branch.parent.is_none());
-        if !is_first || !table.is_receiving(head.branch) {
-            return self.disk.allocate_list().ok();
-        }
+        let who = match table.client_of(head.branch).0 {
+            FIRST_CLIENT if is_first && table.is_receiving(head.branch) => head.branch,
+            FIRST_CLIENT => return self.disk.allocate_list().ok(),
+            client => client,
+        };
         let list = Lid(1 + rng.below(self.model.last_list().map_or(0, |last| last.0) + 3));
-        self.received.entry(head.branch).or_default().insert(list).then_some(list)
+        self.received.entry(who).or_default().insert(list).then_some(list)
     }
 
     /// A new branch to receive into.
     pub(super) fn begin_receive(&mut self, base: Option<View>) -> View {
-        self.try_begin_receive(base).expect("the case is right").head()
+        self.try_begin_receive(base, None).expect("the case is right").head()
     }
 
     pub(super) fn try_end_receive(
@@ -289,7 +320,12 @@ fn random_step(rig: &mut Rig<'_>, rng: &mut Rng, generator: &mut Generator, mix:
             1 => drop(rig.promote(view.branch)),
             2 => drop(rig.rename(view, &format!("r{step}"))),
             3 => drop(rig.hold(view, rng.chance(30))),
-            4 | 5 => drop(rig.try_begin_receive(rng.chance(40).then_some(view))),
+            4 | 5 => {
+                let kind = rng.chance(50).then_some(ClientKind::Files);
+                drop(rig.try_begin_receive(rng.chance(40).then_some(view), kind));
+            }
+            9 => drop(rig.name_client(head.branch, &format!("c{}", rng.below(step + 1)))),
+            10 => drop(rig.try_new_client(&format!("c{step}"), ClientKind::Block)),
             6 => drop(rig.note_receive(head.branch, &format!("n{step}"))),
             7 | 8 => {
                 let origin = Origin { volume: Uuid([9; 16]), epoch: 1 + rng.below(9) };

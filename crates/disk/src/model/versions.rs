@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dendro_base::{Origin, Timestamp};
+use dendro_base::{ClientKind, Origin, Timestamp};
 
 use super::state::ModelState;
 use crate::{
@@ -65,14 +65,14 @@ impl ModelVersions {
         if view.epoch.is_some() {
             return Err(Error::NoSuchView(view));
         }
-        // What is received has the numbers that it had elsewhere.
+        // What is received has the numbers that it had elsewhere. Other clients may have any.
         let is_receiving = self.table.is_receiving(view.branch);
+        let (client, _) = self.table.client_of(view.branch);
+        let is_other =
+            |of: &(u32, Option<u64>)| *of != key(view) && self.table.client_of(of.0).0 == client;
         let has_elsewhere = |list| {
-            !is_receiving
-                && self
-                    .states
-                    .iter()
-                    .any(|(other, state)| *other != key(view) && state.list(list).is_some())
+            let mut others = self.states.iter().filter(|(of, _)| is_other(of));
+            !is_receiving && others.any(|(_, state)| state.list(list).is_some())
         };
         self.state(view)?.check_beside(ops, &has_elsewhere)
     }
@@ -126,11 +126,24 @@ impl ModelVersions {
     ///
     /// # Errors
     /// As [`Versions::begin_receive`].
-    pub fn begin_receive(&mut self, base: Option<View>, time: Timestamp) -> Result<Branch> {
-        let branch = self.table.begin_receive(base, time)?;
+    pub fn begin_receive(
+        &mut self,
+        base: Option<View>,
+        kind: Option<ClientKind>,
+        time: Timestamp,
+    ) -> Result<Branch> {
+        let branch = self.table.begin_receive(base, kind, time)?;
         let state = base.map_or_else(ModelState::default, |base| self.states[&key(base)].clone());
         self.states.insert(key(branch.head()), state);
         Ok(branch)
+    }
+
+    /// As [`Versions::name_client`].
+    ///
+    /// # Errors
+    /// As [`Versions::name_client`].
+    pub fn name_client(&mut self, branch: u32, name: &str) -> Result<Branch> {
+        self.table.name_client(branch, name)
     }
 
     /// As [`Versions::note_receive`].

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use dendro_base::{Origin, Timestamp};
+use dendro_base::{ClientKind, Origin, Timestamp};
 
 use super::table::VersionTable;
 use super::version::{Branch, Snapshot};
-use crate::error::Result;
+use crate::Aru;
+use crate::error::{Error, Result};
 use crate::logical_disk::LogicalDisk;
-use crate::types::{Lid, View};
+use crate::types::{Lid, ListHints, View};
 
 /// The space that a version takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,9 @@ pub struct VersionUsage {
 /// A read accepts any view that exists; a commit accepts heads alone. A view of a snapshot has
 /// exactly its epoch: epochs between two snapshots cannot be read.
 ///
-/// The number of a deleted list can be used again only when the list is in no version, nor in a
-/// moment that a branch was made from.
+/// The number of a deleted list can be used again only when the list is in no version of the same
+/// client, nor in a moment that one of its branches was made from; and while another client has a
+/// list of that number, not before the space of the deleted one was freed.
 ///
 /// [`Error::ReadOnly`]: crate::Error::ReadOnly
 /// [`Error::Failed`]: crate::Error::Failed
@@ -81,15 +83,18 @@ pub trait Versions: LogicalDisk {
     /// Makes `branch` the main one. It exchanges its name with the former main branch.
     ///
     /// # Errors
-    /// [`NoSuchView`](crate::Error::NoSuchView).
+    /// [`NoSuchView`](crate::Error::NoSuchView);
+    /// [`OtherClient`](crate::Error::OtherClient) for a branch of another client.
     fn promote(&self, branch: u32) -> Result<()>;
 
     /// Replaces `branch` by a new branch that starts from the snapshot `to`. The new branch takes
     /// over the name, and becomes the main branch if `branch` was. The head of `branch` is deleted.
-    /// Its snapshots stay, later ones too. `to` may be any snapshot, also of another branch.
+    /// Its snapshots stay, later ones too. `to` may be any snapshot of the client, also of another
+    /// branch.
     ///
     /// # Errors
-    /// [`NoSuchView`](crate::Error::NoSuchView).
+    /// [`NoSuchView`](crate::Error::NoSuchView);
+    /// [`OtherClient`](crate::Error::OtherClient) for a snapshot of another client.
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch>;
 
     /// Makes a branch to receive a version into from another disk: one that starts from the
@@ -97,12 +102,36 @@ pub trait Versions: LogicalDisk {
     /// under a number that is in use elsewhere, as long as nothing in the branch's ancestry ever
     /// had it. So lists keep their numbers, whatever other versions this disk has.
     ///
+    /// A branch that starts with nothing belongs to the first client. With a `kind` it begins
+    /// another one, to be named by [`Self::name_client`] or received.
+    ///
     /// What the branch has is not a version until [`Self::end_receive`]. A crash leaves the branch,
     /// and whoever opens the disk deletes it ([`Branch::is_receiving`]), unless it has a note.
     ///
     /// # Errors
     /// [`NoSuchView`](crate::Error::NoSuchView), for heads too.
-    fn begin_receive(&self, base: Option<View>) -> Result<Branch>;
+    fn begin_receive(&self, base: Option<View>, kind: Option<ClientKind>) -> Result<Branch>;
+
+    /// Makes a client of what [`Self::begin_receive`] has begun one with: the branch, with all that
+    /// was committed to it, gets this name.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView) for a branch that does not begin a client;
+    /// [`BadName`](crate::Error::BadName), [`NameTaken`](crate::Error::NameTaken).
+    fn name_client(&self, branch: u32, name: &str) -> Result<Branch>;
+
+    /// Makes a client that has the list [`Lid::FIRST`], without hints, records or pages, and
+    /// nothing else. It is there whole or not at all.
+    ///
+    /// # Errors
+    /// [`BadName`](crate::Error::BadName), [`NameTaken`](crate::Error::NameTaken).
+    fn new_client(&self, name: &str, kind: ClientKind) -> Result<Branch> {
+        make_client(self, name, kind, |disk, head| {
+            let mut aru = Aru::new(head);
+            aru.create_list(Lid::FIRST, ListHints::default());
+            disk.commit(aru).map(drop)
+        })
+    }
 
     /// Notes how far a version was received into `branch`, as a commit: after a crash the note is
     /// there only if everything is that was committed before it. A branch with a note is to be kept
@@ -192,4 +221,22 @@ pub trait Versions: LogicalDisk {
         }
         Ok((all, views.len()))
     }
+}
+
+/// Makes a client, filled by `fill`, which is given its head. It is there whole or not at all,
+/// after a crash too.
+///
+/// # Errors
+/// As [`Versions::new_client`], and those of `fill`.
+pub fn make_client<D: Versions + ?Sized, E: From<Error>>(
+    disk: &D,
+    name: &str,
+    kind: ClientKind,
+    fill: impl FnOnce(&D, View) -> std::result::Result<(), E>,
+) -> std::result::Result<Branch, E> {
+    disk.versions().check_branch_name(name, None)?;
+    let head = disk.begin_receive(None, Some(kind))?.head();
+    let made = fill(disk, head).and_then(|()| Ok(disk.name_client(head.branch, name)?));
+    // The error that matters is the other. What is left here is deleted by the next opening.
+    made.inspect_err(|_| drop(disk.delete(head)))
 }

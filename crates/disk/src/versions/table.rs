@@ -9,16 +9,22 @@
 //!   Nothing can be made from the head of such a branch, but it can be deleted.
 //! - Names are as [`check_name`](crate::check_name) says; no two snapshots have the same, and no
 //!   two branches.
+//! - The branches that have no parent are the beginnings of clients. One that has a kind is a
+//!   client of its own; those without a kind belong to the client that the disk was made for,
+//!   number 0. What was made from a branch, and its snapshots, belong to the branch's client.
+//! - A branch that takes the place of another one of a client ([`VersionTable::roll_back`]) takes
+//!   over its kind, so that the client keeps its name.
 //! - A branch whose head was deleted stays as an ancestor for as long as it has a snapshot, or
 //!   another branch was made from it.
 //!
 //! Every change that is refused leaves the table as it was.
 
+mod clients;
 mod entries;
 #[cfg(test)]
 mod tests;
 
-use dendro_base::{Origin, Timestamp};
+use dendro_base::{ClientKind, Origin, Timestamp};
 
 use super::version::{Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, check_name};
 use crate::error::{Error, Result};
@@ -169,11 +175,16 @@ impl VersionTable {
     }
 
     /// Adds a branch to receive a version into, and ends the epoch. It starts from the snapshot
-    /// `base`, or from nothing.
+    /// `base`, or from nothing. Then it begins a client of its own if it is given a kind.
     ///
     /// # Errors
     /// [`Error::NoSuchView`], for heads too.
-    pub fn begin_receive(&mut self, base: Option<View>, time: Timestamp) -> Result<Branch> {
+    pub fn begin_receive(
+        &mut self,
+        base: Option<View>,
+        kind: Option<ClientKind>,
+        time: Timestamp,
+    ) -> Result<Branch> {
         let parent = match base {
             None => None,
             Some(view) => {
@@ -184,8 +195,25 @@ impl VersionTable {
         let next_epoch = self.next_epoch()?;
         let name = Branch::receiving_name(self.next_branch);
         let branch = self.new_branch(name, parent, time)?;
+        self.enter_kind(branch.branch, kind.filter(|_| parent.is_none()));
         self.epoch = next_epoch;
         Ok(branch)
+    }
+
+    /// Makes a client of what was received into `branch`: gives the branch a name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`] for a branch that [`Self::begin_receive`] did not begin a client with;
+    /// [`Error::BadName`], [`Error::NameTaken`].
+    pub fn name_client(&mut self, branch: u32, name: &str) -> Result<Branch> {
+        let present = self.branch(branch).filter(|of| of.is_receiving());
+        let present = present.filter(|_| self.own_kind(branch).is_some());
+        let present = present.ok_or(Error::NoSuchView(View { branch, epoch: None }))?.clone();
+        self.check_branch_name(name, None)?;
+        let named = Branch { name: name.to_owned(), ..present };
+        self.begin_change();
+        self.put_branch(named.clone());
+        Ok(named)
     }
 
     /// Notes how far a version was received into `branch`. The name of the branch has the note.
@@ -289,9 +317,10 @@ impl VersionTable {
     /// Makes `branch` the main one, and exchanges its name with that of the former one.
     ///
     /// # Errors
-    /// [`Error::NoSuchView`].
+    /// [`Error::NoSuchView`]; [`Error::OtherClient`] for a branch of another client.
     pub fn promote(&mut self, branch: u32) -> Result<()> {
         self.check_complete(View { branch, epoch: None })?;
+        self.check_client(View { branch, epoch: None }, self.main)?;
         let with_head = |branch| {
             let found = self.branch(branch).cloned();
             found.ok_or(Error::NoSuchView(View { branch, epoch: None }))
@@ -308,16 +337,19 @@ impl VersionTable {
     }
 
     /// Replaces `branch` by a new branch that starts from the snapshot `to`, and deletes the head
-    /// of `branch`. The snapshot may be of any branch: that is how a rollback is undone.
+    /// of `branch`. The snapshot may be of any branch of the same client: that is how a rollback is
+    /// undone.
     ///
     /// # Errors
-    /// [`Error::NoSuchView`].
+    /// [`Error::NoSuchView`]; [`Error::OtherClient`] for a snapshot of another client.
     pub fn roll_back(&mut self, branch: u32, to: View, time: Timestamp) -> Result<Branch> {
         let head = View { branch, epoch: None };
         self.check_complete(head)?;
         let name = self.branch_of(head).ok_or(Error::NoSuchView(head))?.name.clone();
         let parent = (to.branch, self.snapshot_of(to).ok_or(Error::NoSuchView(to))?.epoch);
+        self.check_client(to, branch)?;
         let new = self.new_branch(name, Some(parent), time)?;
+        self.enter_kind(new.branch, self.own_kind(branch));
         if self.main == branch {
             self.main = new.branch;
         }
@@ -366,7 +398,7 @@ impl VersionTable {
         }
     }
 
-    fn check_branch_name(&self, name: &str, but: Option<u32>) -> Result<()> {
+    pub(super) fn check_branch_name(&self, name: &str, but: Option<u32>) -> Result<()> {
         check_name(name)?;
         match self.branch_named(name) {
             Some(other) if Some(other.branch) != but => Err(Error::NameTaken(name.to_owned())),

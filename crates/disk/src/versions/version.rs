@@ -1,6 +1,6 @@
 //! Snapshots, branches, and their names.
 
-use dendro_base::{Origin, Timestamp};
+use dendro_base::{ClientKind, Origin, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::types::View;
@@ -10,6 +10,23 @@ pub const MAX_NAME_LEN_BYTES: usize = 255;
 
 /// The name of the branch that a new disk has.
 pub const MAIN: &str = "main";
+
+/// The number of the client that a disk was made for.
+pub const FIRST_CLIENT: u32 = 0;
+
+/// One of those who keep something on a disk. Its versions and its lists have nothing to do with
+/// those of other clients: lists of two clients may have the same number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its number, that of the branch that it began with.
+    pub number: u32,
+    /// What it keeps; `None` for the first client, which describes that itself.
+    pub kind: Option<ClientKind>,
+    /// The branch whose name is its own; `None` if all its heads were deleted.
+    pub head: Option<u32>,
+    /// Its versions: the heads, then the snapshots.
+    pub views: Vec<View>,
+}
 
 /// A moment that stays readable.
 #[derive(Clone, Debug, PartialEq, Eq)]

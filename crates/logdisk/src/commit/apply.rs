@@ -326,7 +326,7 @@ impl<'e, 'a> Application<'e, 'a> {
         if state.has_list(ancestry, list.0, self.nodes)? {
             return Err(exists.into());
         }
-        if state.versions().table().is_receiving(self.branch) {
+        if state.is_beside_others(self.branch, list.0, self.nodes)? {
             // Other versions may have the number. But what the branch would see of another list of
             // it, or what is still to be removed of one, would become visible in the new list.
             let had_one = state.newest(ancestry, ItemKey::list(list.0), self.nodes)?.is_some();

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use dendro_base::{Origin, Timestamp};
 
-use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
-use dendro_format::superblock::INCOMPATIBLE_RECEIVED;
+use dendro_disk::{
+    Branch, ClientKind, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View,
+};
+use dendro_format::superblock::{INCOMPATIBLE_CLIENTS, INCOMPATIBLE_RECEIVED};
 
 use super::LogDisk;
 use crate::snapshots::{changes, compare, usage};
@@ -47,10 +49,15 @@ impl Versions for LogDisk {
         self.versions.change(true, |table| table.roll_back(branch, to, time))
     }
 
-    fn begin_receive(&self, base: Option<View>) -> Result<Branch> {
+    fn begin_receive(&self, base: Option<View>, kind: Option<ClientKind>) -> Result<Branch> {
         let time = self.volume.now();
-        self.volume.mark_features(INCOMPATIBLE_RECEIVED)?;
-        self.versions.change(false, |table| table.begin_receive(base, time))
+        let of_clients = if kind.is_some() { INCOMPATIBLE_CLIENTS } else { 0 };
+        self.volume.mark_features(INCOMPATIBLE_RECEIVED | of_clients)?;
+        self.versions.change(false, |table| table.begin_receive(base, kind, time))
+    }
+
+    fn name_client(&self, branch: u32, name: &str) -> Result<Branch> {
+        self.versions.change(false, |table| table.name_client(branch, name))
     }
 
     fn note_receive(&self, branch: u32, note: &str) -> Result<()> {

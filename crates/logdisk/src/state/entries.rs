@@ -107,9 +107,15 @@ impl State {
         remains: Remains,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        if self.versions.table().is_receiving(branch) {
+        if self.is_beside_others(branch, list, nodes)? {
             // Other versions may have a list of this number, which nobody confuses with this one as
-            // long as none is taken for the only one of its number.
+            // long as none is taken for the only one of its number. When the log is applied again,
+            // something may be left of a list that was removed before this one was made.
+            let ancestry = self.versions.head_ancestry(branch)?;
+            let had_one = self.newest(ancestry, ItemKey::list(list), nodes)?.is_some();
+            if had_one || self.removals.contains(list) {
+                self.prune_list(list, nodes)?;
+            }
             if self.young_lists.epoch == self.versions.epoch() && list < self.next_list {
                 self.young_lists.first = self.next_list;
             }

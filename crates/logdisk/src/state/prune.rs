@@ -72,6 +72,38 @@ impl State {
 
     /// Whether some version has the list.
     pub(crate) fn is_in_some_version(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        self.is_in_version_of(list, &|_| true, nodes)
+    }
+
+    /// Whether lists of this number that others have are to be left alone when `branch` makes one:
+    /// a version is being received into it, or only other clients have the number.
+    pub(crate) fn is_beside_others(
+        &self,
+        branch: u32,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let table = self.versions.table();
+        if table.is_receiving(branch) || !table.are_clients_several() {
+            return Ok(table.is_receiving(branch));
+        }
+        if !self.may_have_remains(list) {
+            return Ok(false);
+        }
+        let (client, _) = table.client_of(branch);
+        let is_own = |branch| table.client_of(branch).0 == client;
+        Ok(!self.is_in_version_of(list, &is_own, nodes)?
+            && self.is_in_version_of(list, &|branch| !is_own(branch), nodes)?)
+    }
+
+    /// Whether a version has the list that comes from one of the branches that `is_meant` is true
+    /// of.
+    fn is_in_version_of(
+        &self,
+        list: u64,
+        is_meant: &dyn Fn(u32) -> bool,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
         let mut entries = Vec::new();
         let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::List));
         self.map.visit(&from, &to, nodes, &mut |key, value| {
@@ -82,10 +114,11 @@ impl State {
         Ok(current.chunk_by(|(a, _), (b, _)| a.branch == b.branch).any(|own| {
             let branch = own[0].0.branch;
             let mut next = FOREVER;
-            own.iter().rev().any(|(key, value)| {
-                let upto = std::mem::replace(&mut next, key.epoch);
-                *value != Value::Tombstone && self.versions.is_seen(branch, key.epoch, upto)
-            })
+            is_meant(branch)
+                && own.iter().rev().any(|(key, value)| {
+                    let upto = std::mem::replace(&mut next, key.epoch);
+                    *value != Value::Tombstone && self.versions.is_seen(branch, key.epoch, upto)
+                })
         }))
     }
 

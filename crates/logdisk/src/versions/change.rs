@@ -150,6 +150,7 @@ fn record_of(table: &VersionTable, view: View) -> Change {
         Some(Branch { name, time, .. }) => (Some(name.clone()), *time),
         None => (None, Timestamp(0)),
     };
-    let record = VersionRecord::Branch { branch, name, parent: table.parent(branch), time };
+    let (parent, kind) = (table.parent(branch), table.own_kind(branch));
+    let record = VersionRecord::Branch { branch, name, parent, kind, time };
     (branch_index(branch), Some(record.encode()))
 }

@@ -2,6 +2,7 @@
 
 mod backups;
 mod cleaning;
+mod clients;
 mod coalescing;
 mod common;
 mod conforms;

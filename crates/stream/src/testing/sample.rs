@@ -1,7 +1,7 @@
 //! Random streams, all of them valid.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_base::{Origin, Rng, Timestamp, Uuid};
+use dendro_base::{ClientKind, Origin, Rng, Timestamp, Uuid};
 use dendro_format::MAX_PAGE_COUNT;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 
@@ -76,6 +76,7 @@ pub fn header(rng: &mut Rng, has_base: bool) -> Header {
         version: version(rng),
         base: has_base.then(|| version(rng)),
         is_compressed: false,
+        kind: ClientKind::from_code(rng.below(5) as u8),
         head_of: rng.chance(30).then(|| HeadOf {
             branch: "b".repeat(1 + rng.below(20) as usize),
             is_main: rng.chance(50),

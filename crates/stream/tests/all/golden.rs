@@ -23,6 +23,7 @@ fn stream() -> (Header, Vec<OwnItem>) {
         version: version(0x30, 0x41, Some("größer")),
         base: Some(version(0x50, 0x40, Some("base"))),
         is_compressed: false,
+        kind: None,
         head_of: None,
         is_followed: false,
         rest: None,

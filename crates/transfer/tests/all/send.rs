@@ -152,6 +152,7 @@ fn a_version_that_is_deleted_or_not_wanted_any_more_is_not_sent_to_the_end() {
         version: Version { time: Timestamp(0), ..version(&of) },
         base: None,
         is_compressed: false,
+        kind: None,
         head_of: None,
         is_followed: false,
         rest: None,

@@ -114,10 +114,10 @@ fn open<E: Engine>(
     Ok(Life { disk, state, opened_at: entry, commits: Vec::new() })
 }
 
-/// Whether a branch was made from a moment.
+/// Whether a branch was made from a moment, or another client may have lists of the same numbers.
 fn has_forks(contents: &ModelVersions) -> bool {
     let table = contents.table();
-    table.branches().any(|branch| branch.parent.is_some())
+    table.are_clients_several() || table.branches().any(|branch| branch.parent.is_some())
 }
 
 /// What is in a version that there is.
@@ -280,9 +280,16 @@ impl<'a, E: Engine> Session<'a, E> {
                 return;
             }
             let view = self.draw_head();
-            let disk = &self.life.disk;
-            let state = head_state(&self.life.state.contents, view);
-            let unit = self.generator.unit(state, &mut || disk.allocate_list().ok());
+            let (disk, state) = (&self.life.disk, &self.life.state);
+            let is_first = state.contents.table().kind_of(view.branch).is_none();
+            let (rng, highest) = (&mut *self.rng, state.highest_list.0);
+            let mut number = || match is_first || rng.chance(20) {
+                true => disk.allocate_list().ok(),
+                // A client may have any, those of other clients among them.
+                false => Some(Lid(1 + rng.below(highest + 2))),
+            };
+            let state = head_state(&state.contents, view);
+            let unit = self.generator.unit(state, &mut number);
             self.units.push((view, unit));
         }
     }
@@ -354,7 +361,8 @@ impl<'a, E: Engine> Session<'a, E> {
             (Err(Error::NoSpace { .. }), Err(_)) => Ok(()),
             // Of several mistakes any may be answered.
             (Err(answer), Err(expected)) if is_mistake(&answer) && is_mistake(&expected) => Ok(()),
-            // What branches were made from may have a list that no version has any more.
+            // What branches were made from may have a list that no version has any more, and what a
+            // client had of a list may not be removed yet.
             (Err(Error::ListExists(_)), _) if has_forks(&self.life.state.contents) => Ok(()),
             // Nor do they tell which lists a head had.
             (Err(Error::ListExists(_)), Ok(())) if unit.iter().any(restores) => Ok(()),

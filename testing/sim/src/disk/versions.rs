@@ -1,7 +1,7 @@
 //! Random snapshots and branches.
 
 use dendro_disk::model::ModelVersions;
-use dendro_disk::{Aru, Error, Result, Versions, View};
+use dendro_disk::{Aru, ClientKind, Error, Result, Versions, View};
 
 use super::engine::{Engine, NOW};
 use super::session::Session;
@@ -21,6 +21,8 @@ enum Change {
     Delete(View),
     Promote(u32),
     RollBack(u32, View),
+    BeginClient(ClientKind),
+    NameClient(u32, String),
 }
 
 impl Change {
@@ -33,6 +35,8 @@ impl Change {
             Self::Delete(view) => disk.delete(*view),
             Self::Promote(branch) => disk.promote(*branch),
             Self::RollBack(branch, to) => disk.roll_back(*branch, *to).map(drop),
+            Self::BeginClient(kind) => disk.begin_receive(None, Some(*kind)).map(drop),
+            Self::NameClient(branch, name) => disk.name_client(*branch, name).map(drop),
         }
     }
 
@@ -45,6 +49,8 @@ impl Change {
             Self::Delete(view) => model.delete(*view),
             Self::Promote(branch) => model.promote(*branch),
             Self::RollBack(branch, to) => model.roll_back(*branch, *to, NOW).map(drop),
+            Self::BeginClient(kind) => model.begin_receive(None, Some(*kind), NOW).map(drop),
+            Self::NameClient(branch, name) => model.name_client(*branch, name).map(drop),
         }
     }
 }
@@ -61,7 +67,11 @@ impl<E: Engine> Session<'_, E> {
         // A few names, so that some are taken.
         let name = format!("v{}", self.rng.below(12));
         let is_full = table.snapshots().len() > MAX_SNAPSHOTS || branch_count > MAX_BRANCHES;
-        match self.rng.below(if is_full { 20 } else { 12 }) {
+        let begun = self.life.state.contents.table().branches().find(|of| of.is_receiving());
+        if let Some(branch) = begun.map(|of| of.branch).filter(|_| self.rng.chance(30)) {
+            return Change::NameClient(branch, name);
+        }
+        match self.rng.below(if is_full { 21 } else { 13 }) {
             0..4 => Change::Snapshot(branch, self.rng.chance(50).then_some(name)),
             4..6 => Change::BranchOff(view, name),
             6 => Change::Rename(view, name),
@@ -76,6 +86,7 @@ impl<E: Engine> Session<'_, E> {
                 let at = self.rng.below(past.len().max(1) as u64) as usize;
                 Change::RollBack(branch, past.get(at).copied().unwrap_or(view))
             }
+            10 => Change::BeginClient(ClientKind::Application),
             _ => Change::Delete(view),
         }
     }

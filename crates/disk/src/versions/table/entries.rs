@@ -6,6 +6,7 @@
 
 use std::ops::RangeInclusive;
 
+use dendro_base::ClientKind;
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use crate::types::View;
@@ -31,6 +32,8 @@ pub struct VersionTable {
     snapshots: RedBlackTreeMapSync<(u32, u64), Snapshot>,
     /// The snapshots' branches by epoch: each ends one, so no two have the same.
     moments: RedBlackTreeMapSync<u64, u32>,
+    /// The kinds of the branches that have one, with a head or without.
+    kinds: RedBlackTreeMapSync<u32, ClientKind>,
     branch_names: RedBlackTreeMapSync<String, u32>,
     snapshot_names: RedBlackTreeMapSync<String, (u32, u64)>,
     /// Branches by what they were made from: parent, epoch, and the branch itself.
@@ -47,6 +50,7 @@ impl PartialEq for VersionTable {
             && self.branches == other.branches
             && self.ancestors == other.ancestors
             && self.snapshots == other.snapshots
+            && self.kinds == other.kinds
     }
 }
 
@@ -69,6 +73,7 @@ impl VersionTable {
             ancestors: RedBlackTreeMapSync::new_sync(),
             snapshots: RedBlackTreeMapSync::new_sync(),
             moments: RedBlackTreeMapSync::new_sync(),
+            kinds: RedBlackTreeMapSync::new_sync(),
             branch_names: RedBlackTreeMapSync::new_sync(),
             snapshot_names: RedBlackTreeMapSync::new_sync(),
             forks: RedBlackTreeSetSync::new_sync(),
@@ -166,6 +171,17 @@ impl VersionTable {
         self.snapshots.get(&(*self.moments.get(&epoch)?, epoch))
     }
 
+    /// The kind that `branch` itself was given, with a head or without.
+    #[must_use]
+    pub fn own_kind(&self, branch: u32) -> Option<ClientKind> {
+        self.kinds.get(&branch).copied()
+    }
+
+    /// The branches that have a kind of their own, in order of their numbers.
+    pub(super) fn branches_with_kinds(&self) -> impl Iterator<Item = (u32, ClientKind)> {
+        self.kinds.iter().map(|(branch, kind)| (*branch, *kind))
+    }
+
     /// What the last change has added, changed or removed: snapshots, and branches, with a head or
     /// without, as the views of their heads. Some perhaps twice.
     #[must_use]
@@ -176,13 +192,21 @@ impl VersionTable {
 
 /// Entries as they are stored on disk, which are added and removed without regard to the rules.
 impl VersionTable {
-    /// Adds a branch with a head, in place of any branch with its number.
+    /// Adds a branch with a head, in place of any branch with its number, whose kind it keeps.
     pub fn enter_branch(&mut self, branch: Branch) {
         self.begin_change();
         self.put_branch(branch);
     }
 
-    /// Adds a branch without a head, in place of any branch with its number.
+    /// Gives the branch with this number a kind, or none.
+    pub fn enter_kind(&mut self, branch: u32, kind: Option<ClientKind>) {
+        match kind {
+            Some(kind) => self.kinds.insert_mut(branch, kind),
+            None => drop(self.kinds.remove_mut(&branch)),
+        }
+    }
+
+    /// Adds a branch without a head, in place of any branch with its number, whose kind it keeps.
     pub fn enter_ancestor(&mut self, branch: u32, parent: Option<(u32, u64)>) {
         self.begin_change();
         self.put_ancestor(branch, parent);
@@ -212,14 +236,14 @@ impl VersionTable {
     }
 
     pub(super) fn put_branch(&mut self, branch: Branch) {
-        self.take_branch(branch.branch);
+        self.take_but_kind(branch.branch);
         self.put_fork(branch.branch, branch.parent);
         self.branch_names.insert_mut(branch.name.clone(), branch.branch);
         self.branches.insert_mut(branch.branch, branch);
     }
 
     pub(super) fn put_ancestor(&mut self, branch: u32, parent: Parent) {
-        self.take_branch(branch);
+        self.take_but_kind(branch);
         self.put_fork(branch, parent);
         self.ancestors.insert_mut(branch, parent);
     }
@@ -231,6 +255,11 @@ impl VersionTable {
     }
 
     pub(super) fn take_branch(&mut self, branch: u32) {
+        self.take_but_kind(branch);
+        self.kinds.remove_mut(&branch);
+    }
+
+    fn take_but_kind(&mut self, branch: u32) {
         self.touched.push(View { branch, epoch: None });
         if let Some((parent, epoch)) = self.parent(branch) {
             self.forks.remove_mut(&(parent, epoch, branch));

@@ -59,6 +59,7 @@ pub(crate) fn sent_from(
         version: version(of),
         base: base.map(version),
         is_compressed: false,
+        kind: disk.versions().kind_of(of.branch),
         head_of: None,
         is_followed: false,
         rest,
