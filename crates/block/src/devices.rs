@@ -48,6 +48,14 @@ fn invalid(why: String) -> Failure {
     Failure::new(Errno::Invalid, why)
 }
 
+/// What is told to people of a device.
+const fn description(view: View) -> &'static str {
+    match view.epoch {
+        None => "a block device",
+        Some(_) => "a snapshot of a block device",
+    }
+}
+
 /// The version that `name` names.
 fn view_of(versions: &VersionTable, name: &str) -> Option<View> {
     let Some((branch, snapshot)) = name.split_once('@') else {
@@ -61,7 +69,7 @@ fn view_of(versions: &VersionTable, name: &str) -> Option<View> {
 impl Exports for Devices {
     fn list(&self) -> Result<Vec<ListedExport>, Failure> {
         let listed = |device: manage::Listed| ListedExport {
-            description: format!("{} bytes", device.size_bytes),
+            description: description(device.view).to_owned(),
             name: device.name,
         };
         Ok(manage::list(&self.disk)?.into_iter().map(listed).collect())
@@ -79,7 +87,8 @@ impl Exports for Devices {
         }
         open.retain(|_, device| device.strong_count() > 0);
         let disk = Arc::clone(&self.disk) as Arc<dyn LogicalDisk>;
-        let device = Arc::new(BlockDevice::open(disk, view, self.read_only, name.to_owned())?);
+        let device =
+            Arc::new(BlockDevice::open(disk, view, self.read_only, description(view).into())?);
         open.insert(view, Arc::downgrade(&device));
         Ok(device)
     }

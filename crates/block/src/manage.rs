@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, LogicalDisk, MAX_PAGE_COUNT, Versions, View};
+use dendro_disk::{Aru, ListHints, LogicalDisk, MAX_PAGE_COUNT, Versions, View};
 
 use crate::CONTENT;
 use crate::description::{self, DESCRIPTION_INDEX, check_size};
@@ -21,14 +21,15 @@ pub struct Listed {
     pub size_bytes: u64,
 }
 
-/// Makes a block device of the head of a branch: it describes it. The branch has the list
-/// [`CONTENT`] already, which has no pages.
+/// Makes a block device of the head of a branch that has nothing: the list [`CONTENT`], with its
+/// description.
 ///
 /// # Errors
 /// [`Error::BadSize`], [`Error::Disk`].
 pub fn create(disk: &(impl LogicalDisk + ?Sized), head: View, size_bytes: u64) -> Result<()> {
     check_size(size_bytes)?;
     let mut unit = Aru::new(head);
+    unit.create_list(CONTENT, ListHints::default());
     unit.put_record(CONTENT, DESCRIPTION_INDEX, description::encode(size_bytes));
     disk.commit(unit)?;
     Ok(())

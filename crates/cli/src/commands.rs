@@ -7,9 +7,11 @@
 //! - [`files`]: `ls`, `cat` and `cp`, which read volumes that are not mounted.
 //! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on
 //!   from another one. [`try_command`]: `dendro try`.
+//! - [`block`]: block devices, and [`nbd`]: who serves them.
 //! - [`streams`]: `send`, `receive` and `stream`.
 //! - [`udev`], [`generate`]: for other programs, and for man pages and completions.
 
+pub(crate) mod block;
 pub(crate) mod check;
 pub(crate) mod cleaning;
 pub(crate) mod damage;
@@ -21,6 +23,7 @@ pub(crate) mod generate;
 pub(crate) mod image;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod nbd;
 pub(crate) mod rebuild;
 pub(crate) mod replicate;
 pub(crate) mod resize;

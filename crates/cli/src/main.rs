@@ -26,8 +26,9 @@ use std::process::ExitCode;
 
 use args::Command;
 use commands::{
-    check, cleaning, damage, devices, dump, files, fork, generate, image, mkfs, mount, rebuild,
-    replicate, resize, scrub, segments, stat, streams, try_command, udev, umount, versions, volume,
+    block, check, cleaning, damage, devices, dump, files, fork, generate, image, mkfs, mount, nbd,
+    rebuild, replicate, resize, scrub, segments, stat, streams, try_command, udev, umount,
+    versions, volume,
 };
 use failure::Failure;
 
@@ -93,6 +94,8 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Forks(args) => fork::forks(args),
         Command::Drop(args) => fork::drop_forks(args, quiet),
         Command::Branch(args) => fork::branch(args, quiet),
+        Command::Block(args) => block::run(args, quiet),
+        Command::Nbd(args) => nbd::run(args, quiet),
         Command::Try(args) => try_command::run(args, quiet).map(drop),
         Command::Ls(args) => files::ls::run(args, quiet),
         Command::Cat(args) => files::cat::run(args, quiet),

@@ -248,14 +248,18 @@ pub(crate) fn open_for_writing(
 }
 
 /// Opens an unmounted volume for reading, on those of its devices that are there.
-fn open_to_read(source: &Path, options: OpenOptions) -> Result<(Arc<Devices>, LogDisk), Failure> {
+pub(crate) fn open_to_read(
+    source: &Path,
+    options: OpenOptions,
+) -> Result<(Arc<Devices>, LogDisk), Failure> {
     let device_options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
     let devices = Arc::new(open_devices_to_read(source, &device_options)?);
     let disk = open_disk(source, &devices, OpenOptions { read_only: true, ..options })?;
     Ok((devices, disk))
 }
 
-fn open(source: &Path) -> Result<LogDisk, Failure> {
+/// Opens an unmounted volume for reading.
+pub(crate) fn open(source: &Path) -> Result<LogDisk, Failure> {
     open_to_read(source, as_mounted()).map(|(_, disk)| disk)
 }
 

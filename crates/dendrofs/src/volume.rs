@@ -273,6 +273,13 @@ impl Volume {
     }
 }
 
+impl From<LogDisk> for Volume {
+    /// The volume of a disk that was opened by other means, as one on several devices is.
+    fn from(disk: LogDisk) -> Self {
+        Self::of(disk)
+    }
+}
+
 fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }

@@ -187,7 +187,8 @@ impl Shared {
         let serve = move || {
             let shared = &entry.shared;
             if let Err(error) = session::serve(socket, &*shared.exports, shared.tls.as_ref()) {
-                log::info!("a connection of NBD ended: {error}");
+                // Clients vanish all the time.
+                log::debug!("a connection of NBD ended: {error}");
             }
         };
         thread::Builder::new().name("nbd".into()).spawn(serve)?;

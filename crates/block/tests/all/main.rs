@@ -14,7 +14,7 @@ use std::sync::Arc;
 use dendro_base::{Clock, ManualClock};
 use dendro_block::{BlockDevice, CONTENT, create};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{Aru, ListHints, LogicalDisk, View};
+use dendro_disk::{LogicalDisk, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 fn clock() -> Arc<dyn Clock> {
@@ -40,9 +40,6 @@ fn volume(len_bytes: u64) -> Arc<LogDisk> {
 /// Makes the main branch a block device.
 fn make_device(disk: &dyn LogicalDisk, size_bytes: u64) {
     assert_eq!(disk.allocate_list().unwrap(), CONTENT);
-    let mut unit = Aru::new(View::HEAD);
-    unit.create_list(CONTENT, ListHints::default());
-    disk.commit(unit).unwrap();
     create(disk, View::HEAD, size_bytes).unwrap();
 }
 

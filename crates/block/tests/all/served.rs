@@ -71,8 +71,10 @@ fn devices_snapshots_and_clones_are_exports() {
         .filter(|(kind, _)| *kind == 2)
         .map(|(_, data)| data)
         .collect();
-    let listed = |name: &str| [string(name), b"107374182400 bytes".to_vec()].concat();
-    assert_eq!(names, ["main", "main@before", "clone", "clone@before"].map(listed));
+    let listed = |(name, about): (&str, &str)| [&*string(name), about.as_bytes()].concat();
+    let (device, old) = ("a block device", "a snapshot of a block device");
+    let all = [("main", device), ("main@before", old), ("clone", device), ("clone@before", old)];
+    assert_eq!(names, all.map(listed));
     for (name, why) in [
         ("none", "there is no block device 'none'"),
         ("clone@after", "there is no block device 'clone@after'"),

@@ -12,6 +12,14 @@ use crate::{formatted, make_device, open, open_device, volume};
 
 const MIB: u64 = 1 << 20;
 
+/// Does the first of two steps by which a device gets a size of 1 MiB.
+fn begin_shrinking(disk: &dyn LogicalDisk) {
+    let mut unit = Aru::new(View::HEAD);
+    let description = b"dendroBD\x01\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    unit.put_record(CONTENT, 0, description.to_vec());
+    disk.commit(unit).unwrap();
+}
+
 #[test]
 fn only_sizes_that_can_be_are_taken() {
     let disk = ModelDisk::new(None);
@@ -85,8 +93,7 @@ fn opening_finishes_what_a_crash_has_left_of_a_shrinking() {
     let disk = volume(32 << 20);
     make_device(&*disk, 2 * MIB);
     open_device(Arc::clone(&disk) as _, View::HEAD).write(0, &[5; 2 << 20], false).unwrap();
-    // The first of its two steps.
-    create(&*disk, View::HEAD, MIB).unwrap();
+    begin_shrinking(&*disk);
     drop(BlockDevice::open(Arc::clone(&disk) as _, View::HEAD, true, String::new()).unwrap());
     assert_eq!(disk.count_pages(View::HEAD, CONTENT, 0..MAX_PAGE_COUNT).unwrap(), 512);
     drop(open_device(Arc::clone(&disk) as _, View::HEAD));
@@ -98,7 +105,7 @@ fn what_a_crash_has_left_does_not_come_back_with_another_size() {
     let disk = volume(32 << 20);
     make_device(&*disk, 2 * MIB);
     open_device(Arc::clone(&disk) as _, View::HEAD).write(0, &[5; 2 << 20], false).unwrap();
-    create(&*disk, View::HEAD, MIB).unwrap();
+    begin_shrinking(&*disk);
     resize(&*disk, View::HEAD, 2 * MIB).unwrap();
     assert_eq!(disk.count_pages(View::HEAD, CONTENT, 0..MAX_PAGE_COUNT).unwrap(), 256);
 }

@@ -486,6 +486,27 @@ fn try_devices(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "device list", &[&scratch.image()]);
 }
 
+/// Block devices, on a volume of their own.
+fn try_blocks(scratch: &Scratch, printed: &mut Printed) {
+    let volume = scratch.text("blocks");
+    scratch.dendro(["mkfs", "--size", "16M", &volume]).succeeds();
+    let device = format!("{volume}/disk");
+    printed.run(scratch, "block create", &[&device, "1G"]);
+    printed.run(scratch, "block resize", &[&device, "2G"]);
+    scratch.dendro(["snapshot", "create", &format!("{volume}:disk@kept")]).succeeds();
+    printed.run(scratch, "block list", &[&volume]);
+    let out = fs::File::create(scratch.path("serving")).unwrap();
+    let socket = scratch.text("nbd");
+    let mut command = scratch.command(["nbd", "--json", "--socket", &socket, &volume]);
+    let mut server = command.stdout(out).spawn().unwrap();
+    let said = || fs::read_to_string(scratch.path("serving")).unwrap();
+    wait_until("it is served", || said().ends_with("}\n"));
+    signal(server.id(), "TERM");
+    server.wait().unwrap();
+    printed.note("nbd", &said());
+    printed.run(scratch, "block delete", &["--snapshots", &device]);
+}
+
 fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     let image = &*scratch.image();
     printed.run(scratch, "info", &[image]);
@@ -554,6 +575,7 @@ fn what_is_printed_is_what_the_page_says() {
     try_versions(&scratch, &mut printed);
     printed.run(&scratch, "umount", &[&scratch.mount_point()]);
     try_devices(&scratch, &mut printed);
+    try_blocks(&scratch, &mut printed);
     try_offline(&scratch, &mut printed);
     let differences = printed.differences();
     assert!(differences.is_empty(), "the page and what is printed:\n{}", differences.join("\n"));

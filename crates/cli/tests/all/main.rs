@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod automount;
+mod block;
 mod check_mounted;
 mod cleaning;
 mod common;

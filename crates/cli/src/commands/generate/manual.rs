@@ -1,6 +1,8 @@
 //! The text of the man pages that the help does not have: examples, exit status, files, and
 //! references to other pages.
 
+mod block;
+
 /// The text on the page of a command.
 #[derive(Clone, Copy)]
 pub(super) struct Page {
@@ -104,7 +106,10 @@ const fn scrubbing(examples: &'static [(&'static str, &'static str)]) -> Page {
 
 /// The text on the page `title`. A page without an entry has neither examples nor references.
 pub(super) fn of(title: &str) -> Page {
-    PAGES.iter().find(|(known, _)| *known == title).map_or(plain(&[], &[]), |(_, page)| *page)
+    let known = PAGES.iter().find(|(known, _)| *known == title).map(|(_, page)| *page);
+    let of_block = block::EXAMPLES.iter().find(|(known, _)| *known == title);
+    let of_block = of_block.map(|(_, examples)| plain(examples, block::SEE_ALSO));
+    known.or(of_block).unwrap_or(plain(&[], &[]))
 }
 
 const PAGES: &[(&str, Page)] = &[

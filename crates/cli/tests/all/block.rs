@@ -1,0 +1,139 @@
+//! `dendro block` and `dendro nbd`.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::Duration;
+
+use dendro_nbd::testing::Client;
+use serde_json::Value;
+
+use crate::common::{Scratch, signal, skips_mounts, wait_until};
+
+/// Serves the volume, at the default socket.
+fn serve(scratch: &Scratch, more: &[&str]) -> (Child, String) {
+    let out = fs::File::create(scratch.path("serving")).unwrap();
+    let mut command = scratch.command(["nbd", "--json", &scratch.image()]);
+    let child = command.args(more).stdout(out).spawn().unwrap();
+    let said = || fs::read_to_string(scratch.path("serving")).unwrap();
+    wait_until("it is served", || said().ends_with("}\n"));
+    let serving: Value = serde_json::from_str(&said()).unwrap();
+    let uri = serving["uri"].as_str().unwrap().to_owned();
+    (child, uri.split_once("socket=").map_or(uri.clone(), |(_, socket)| socket.to_owned()))
+}
+
+fn end(mut server: Child) {
+    signal(server.id(), "TERM");
+    assert!(server.wait().unwrap().success());
+}
+
+fn open(socket: &str, name: &str) -> Client<UnixStream> {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut client = Client::connect(stream).unwrap();
+    assert_eq!(client.go(name).unwrap().0, 1, "{name}");
+    client
+}
+
+fn names(scratch: &Scratch) -> Vec<String> {
+    let listed = scratch.dendro(["block", "list", "--json", &scratch.image()]).succeeds();
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let devices = listed["block_devices"].as_array().unwrap();
+    devices.iter().map(|device| device["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn devices_are_made_served_cloned_and_deleted() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let disk = format!("{image}/disk");
+    scratch.dendro(["block", "create", &disk, "100G"]).succeeds();
+    let (server, socket) = serve(&scratch, &[]);
+    let mut client = open(&socket, "");
+    assert_eq!(client.size_bytes(), 100 << 30);
+    client.write(99 << 30, b"written", 0).unwrap().unwrap();
+    end(server);
+    assert!(!fs::exists(&socket).unwrap());
+
+    scratch.dendro(["snapshot", "create", &format!("{image}:disk@kept")]).succeeds();
+    scratch.dendro(["clone", &format!("{image}:disk@kept"), "copy"]).succeeds();
+    assert_eq!(names(&scratch), ["disk", "disk@kept", "copy", "copy@kept"]);
+    let (mut server, socket) = serve(&scratch, &[]);
+    for name in ["disk", "disk@kept", "copy"] {
+        let read = open(&socket, name).read(99 << 30, 7).unwrap().unwrap();
+        assert_eq!(read.data, b"written", "{name}");
+    }
+    open(&socket, "copy").write(0, b"copy", 1).unwrap().unwrap();
+    signal(server.id(), "KILL");
+    server.wait().unwrap();
+    // timeout(1) was killed, and not the server.
+    let serving = fs::read_to_string(scratch.path("serving")).unwrap();
+    let serving: Value = serde_json::from_str(&serving).unwrap();
+    signal(serving["pid"].as_u64().unwrap() as u32, "KILL");
+
+    // The socket that it has left is replaced.
+    let (server, socket) = serve(&scratch, &["--read-only"]);
+    let mut client = open(&socket, "copy");
+    assert_eq!(client.read(0, 4).unwrap().unwrap().data, b"copy");
+    assert_eq!(client.write(0, b"more", 0).unwrap().error, 1);
+    end(server);
+
+    scratch.dendro(["block", "resize", &disk, "1G"]).fails(1, &["--shrink"]);
+    scratch.dendro(["block", "resize", "--shrink", &disk, "1G"]).succeeds();
+    scratch.dendro(["block", "delete", &format!("{image}/copy")]).succeeds();
+    scratch.dendro(["block", "delete", &disk]).fails(1, &["@kept", "--snapshots"]);
+    scratch.dendro(["block", "delete", "--snapshots", &format!("{image}:disk")]).succeeds();
+    assert_eq!(names(&scratch), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let disk = format!("{image}/disk");
+    scratch.dendro(["block", "create", &image, "1G"]).fails(2, &["VOLUME/NAME"]);
+    scratch.dendro(["block", "create", &disk, "1000"]).fails(1, &["multiple of 4096"]);
+    scratch.dendro(["block", "create", &format!("{image}/main"), "1G"]).fails(1, &["already"]);
+    scratch.dendro(["block", "delete", &disk]).fails(1, &["no such block device"]);
+    scratch
+        .dendro(["block", "resize", &format!("{image}:main"), "1G"])
+        .fails(1, &["no block device"]);
+    assert_eq!(names(&scratch), [""; 0]);
+    scratch.dendro(["nbd", "--listen", "0.0.0.0:0", &image]).fails(2, &["--allow-plain"]);
+    let none = scratch.text("none");
+    scratch.dendro(["nbd", "--tls-certificates", &none, &image]).fails(1, &["none/ca-cert.pem: "]);
+    let file = scratch.text("file");
+    fs::write(&file, "mine").unwrap();
+    scratch.dendro(["nbd", "--socket", &file, &image]).fails(1, &["no socket"]);
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn a_port_of_this_machine_needs_no_certificates() {
+    let scratch = Scratch::with_volume();
+    scratch.dendro(["block", "create", &format!("{}/disk", scratch.image()), "1G"]).succeeds();
+    let (server, uri) = serve(&scratch, &["--listen", "localhost:0"]);
+    let address = uri.strip_prefix("nbd://").unwrap();
+    let mut client = Client::connect(std::net::TcpStream::connect(address).unwrap()).unwrap();
+    assert_eq!(client.go("disk").unwrap().0, 1);
+    client.write(5, b"bytes", 1).unwrap().unwrap();
+    assert_eq!(client.read(4, 7).unwrap().unwrap().data, b"\0bytes\0");
+    end(server);
+}
+
+#[test]
+fn a_volume_that_is_mounted_has_to_be_unmounted_first() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let image = scratch.image();
+    for target in [&image, &scratch.mount_point()] {
+        scratch.dendro(["nbd", target]).fails(1, &["is mounted on", "dendro umount"]);
+        scratch.dendro(["block", "list", target]).fails(1, &["is mounted on", "dendro umount"]);
+    }
+    let disk = format!("{image}/disk");
+    scratch.dendro(["block", "create", &disk, "1G"]).fails(1, &["is mounted on"]);
+    scratch.umount();
+}
