@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""How fast block devices are served, beside nbdkit's file plugin and qemu-nbd on a plain file.
+
+    speed.py [--dendro target/release/dendro] [--directory DIRECTORY] [--seconds 3] [--size 512]
+
+fio asks each server over a Unix socket. For each work there are two figures: what is done in a
+second (MiB, or requests of 4 KiB), and the CPU time of the server for each MiB or request. The
+second one is of use on a machine that does other things, too. The files lie in DIRECTORY.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Name, fio's options, whether MiB are counted rather than requests.
+WORKS = [
+    ("write 1 MiB, one after the other", "--rw=write --bs=1M --iodepth=4", True),
+    ("read 1 MiB, one after the other", "--rw=read --bs=1M --iodepth=4", True),
+    ("read 4 KiB anywhere", "--rw=randread --bs=4k --iodepth=1", False),
+    ("read 4 KiB anywhere, 32 at a time", "--rw=randread --bs=4k --iodepth=32", False),
+    ("write 4 KiB anywhere", "--rw=randwrite --bs=4k --iodepth=1", False),
+    ("write 4 KiB anywhere, 32 at a time", "--rw=randwrite --bs=4k --iodepth=32", False),
+    ("write 4 KiB and flush", "--rw=randwrite --bs=4k --iodepth=1 --fsync=1", False),
+    ("write 4 KiB, 32 at a time, flush each 32nd", "--rw=randwrite --bs=4k --iodepth=32 --fsync=32", False),
+]
+
+
+def servers(dendro, directory, size_mib):
+    """The commands of the servers, by name; each listens at its socket."""
+    volume, plain = directory / "volume", directory / "plain"
+    yield "dendro", [dendro, "nbd", "-q", "--socket", "{socket}", volume]
+    if shutil.which("nbdkit"):
+        yield "nbdkit file", ["nbdkit", "-f", "-U", "{socket}", "-e", "disk", "file", plain]
+    if shutil.which("qemu-nbd"):
+        yield "qemu-nbd", ["qemu-nbd", "-t", "-e", "8", "-x", "disk", "-f", "raw", "-k", "{socket}", plain]
+    subprocess.run([dendro, "mkfs", "-q", "--size", f"{3 * size_mib}M", volume], check=True)
+    subprocess.run([dendro, "-q", "block", "create", f"{volume}/disk", f"{size_mib}M"], check=True)
+    plain.write_bytes(b"")
+    os.truncate(plain, size_mib << 20)
+
+
+def cpu_s(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def measure(work, uri, pid, seconds, size_mib):
+    _, options, in_mib = work
+    command = ["fio", "--name=speed", "--ioengine=nbd", f"--uri={uri}", f"--size={size_mib}M"]
+    command += ["--output-format=json", "--time_based", f"--runtime={seconds}", *options.split()]
+    before = cpu_s(pid)
+    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    used = cpu_s(pid) - before
+    job = told["jobs"][0]
+    side = job["read"] if job["read"]["total_ios"] else job["write"]
+    count = side["io_bytes"] / (1 << 20) if in_mib else side["total_ios"]
+    return count / (side["runtime"] / 1000), used / count * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dendro", default=ROOT / "target/release/dendro")
+    parser.add_argument("--directory", default=None)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--size", type=int, default=512, help="MiB")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.directory, prefix="dendro-nbd-") as directory:
+        directory = pathlib.Path(directory)
+        os.environ["DENDRO_RUNTIME_DIR"] = str(directory / "run")
+        found = {}
+        all_servers = list(servers(args.dendro, directory, args.size))
+        for name, command in all_servers:
+            socket = directory / "socket"
+            socket.unlink(missing_ok=True)
+            command = [str(part).format(socket=socket) for part in command]
+            server = subprocess.Popen(command)
+            while not socket.exists():
+                assert server.poll() is None, f"{name} does not begin"
+                time.sleep(0.05)
+            time.sleep(0.5)
+            uri = f"nbd+unix:///disk?socket={socket}"
+            for work in WORKS:
+                found[name, work[0]] = measure(work, uri, server.pid, args.seconds, args.size)
+            server.terminate()
+            server.wait()
+        names = [name for name, _ in all_servers]
+        print(f"{'':44}" + "".join(f"{name + ': /s, CPU µs':>28}" for name in names))
+        for work, _, _ in WORKS:
+            cells = (found[name, work] for name in names)
+            print(f"{work:44}" + "".join(f"{rate:18.0f}{cpu:10.1f}" for rate, cpu in cells))
+
+
+if __name__ == "__main__":
+    main()
