@@ -1,6 +1,6 @@
 //! All connections.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, TcpListener};
@@ -17,7 +17,8 @@ use crate::export::Exports;
 use crate::session;
 use crate::tls::TlsConfig;
 
-/// The most connections at a time. One more is closed at once.
+/// The most connections at a time. For one more, the oldest that has not chosen an export is closed,
+/// so that those who only connect keep nobody out. If all have chosen, the new one is closed.
 pub const MAX_CONNECTIONS: usize = 128;
 
 /// How long the replies to what was asked for may take when a server stops.
@@ -78,7 +79,24 @@ struct Shared {
 struct Connections {
     next_number: u64,
     is_stopping: bool,
-    open: HashMap<u64, UnixStream>,
+    open: BTreeMap<u64, Open>,
+}
+
+struct Open {
+    socket: UnixStream,
+    /// Whether no export was chosen yet, so that it may be closed to make room.
+    is_idle: bool,
+}
+
+impl Connections {
+    /// Closes the oldest connection that has chosen no export. Returns whether there was one.
+    fn close_one(&mut self) -> bool {
+        let Some(open) = self.open.values_mut().find(|open| open.is_idle) else { return false };
+        // Its thread sees that, and ends.
+        let _ = open.socket.shutdown(Shutdown::Both);
+        open.is_idle = false;
+        true
+    }
 }
 
 impl fmt::Debug for Server {
@@ -126,9 +144,9 @@ impl Drop for Server {
         {
             let mut connections = self.shared.connections.lock();
             connections.is_stopping = true;
-            for socket in connections.open.values() {
+            for open in connections.open.values() {
                 // It may have ended by itself.
-                let _ = socket.shutdown(Shutdown::Read);
+                let _ = open.socket.shutdown(Shutdown::Read);
             }
         }
         // This wakes the thread that accepts.
@@ -141,8 +159,8 @@ impl Drop for Server {
         let mut is_in_time = true;
         while !connections.open.is_empty() {
             if !is_in_time {
-                for socket in connections.open.values() {
-                    let _ = socket.shutdown(Shutdown::Both);
+                for open in connections.open.values() {
+                    let _ = open.socket.shutdown(Shutdown::Both);
                 }
                 self.shared.ended.wait(&mut connections);
             } else {
@@ -175,18 +193,22 @@ impl Shared {
             if connections.is_stopping {
                 return Ok(());
             }
-            if connections.open.len() >= MAX_CONNECTIONS {
+            if connections.open.len() >= MAX_CONNECTIONS && !connections.close_one() {
                 log::warn!("a client of NBD was sent away: there are {MAX_CONNECTIONS} already");
                 return Ok(());
             }
             let number = connections.next_number;
             connections.next_number += 1;
-            connections.open.insert(number, socket.try_clone()?);
+            let open = Open { socket: socket.try_clone()?, is_idle: true };
+            connections.open.insert(number, open);
             Entry { shared: Arc::clone(self), number }
         };
         let serve = move || {
             let shared = &entry.shared;
-            if let Err(error) = session::serve(socket, &*shared.exports, shared.tls.as_ref()) {
+            let agreed = || entry.agreed();
+            if let Err(error) =
+                session::serve(socket, &*shared.exports, shared.tls.as_ref(), agreed)
+            {
                 // Clients vanish all the time.
                 log::debug!("a connection of NBD ended: {error}");
             }
@@ -200,6 +222,15 @@ impl Shared {
 struct Entry {
     shared: Arc<Shared>,
     number: u64,
+}
+
+impl Entry {
+    /// Notes that an export was chosen.
+    fn agreed(&self) {
+        if let Some(open) = self.shared.connections.lock().open.get_mut(&self.number) {
+            open.is_idle = false;
+        }
+    }
 }
 
 impl Drop for Entry {

@@ -42,11 +42,13 @@ const MAX_EXTENTS: usize = 4096;
 
 type Reader = BufReader<Incoming>;
 
-/// Serves a connection until it ends. An error says why it ended before the client said so.
+/// Serves a connection until it ends. Calls `on_agreed` when the client has chosen an export. An
+/// error says why it ended before the client said so.
 pub(crate) fn serve(
     socket: UnixStream,
     exports: &dyn Exports,
     tls: Option<&TlsConfig>,
+    on_agreed: impl FnOnce(),
 ) -> io::Result<()> {
     let channel = Channel::new(socket);
     channel.set_timeout(Some(NEGOTIATION_TIMEOUT))?;
@@ -54,6 +56,7 @@ pub(crate) fn serve(
         return Ok(());
     };
     channel.set_timeout(None)?;
+    on_agreed();
     let transmission = Transmission {
         channel: Arc::clone(&channel),
         agreed,

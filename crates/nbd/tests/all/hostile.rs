@@ -54,9 +54,21 @@ fn clients_that_vanish_leave_nothing_and_others_are_served() {
 }
 
 #[test]
+fn those_who_only_connect_keep_nobody_out() {
+    let served = Served::new();
+    let mut good = served.open("disk");
+    let idle: Vec<_> = (0..MAX_CONNECTIONS + 5).map(|_| served.connect()).collect();
+    // The oldest of them were closed, and none that has an export.
+    assert_eq!(idle.into_iter().next().unwrap().into_stream().read(&mut [0; 1]).unwrap(), 0);
+    good.read(0, 512).unwrap().unwrap();
+    served.open("disk").read(0, 512).unwrap().unwrap();
+    wait_for_connections(&served, 1);
+}
+
+#[test]
 fn one_connection_too_many_is_closed_at_once() {
     let served = Served::new();
-    let clients: Vec<_> = (0..MAX_CONNECTIONS).map(|_| served.connect()).collect();
+    let clients: Vec<_> = (0..MAX_CONNECTIONS).map(|_| served.open("disk")).collect();
     assert_eq!(served.stream().read(&mut [0; 1]).unwrap(), 0);
     drop(clients);
     wait_for_connections(&served, 0);
