@@ -24,6 +24,7 @@ impl Daemon<'_> {
             mount_point: self.mount_point.display().to_string(),
             views: views.iter().map(|view| view.info()).collect(),
             closing,
+            serves_blocks: false,
         }
     }
 

@@ -11,11 +11,22 @@ use crate::failure::Failure;
 /// The daemon that has mounts of the volume on `source`. A daemon without mounts is about to end
 /// and to release the device.
 pub fn find(source: &Path) -> FindOutcome {
-    let has_it = |pong: &Pong| {
-        let mut devices = std::iter::once(&pong.source).chain(&pong.devices);
-        devices.any(|device| is_same_volume(Path::new(device), source))
-    };
+    let has_it = |pong: &Pong| has(pong, source);
     Client::find(|pong| !pong.views.is_empty() && has_it(pong), has_it)
+}
+
+/// The `dendro nbd` that serves the block devices of the volume on `source`.
+pub fn serving_blocks(source: &Path) -> Option<(Client, Pong)> {
+    let serves_it = |pong: &Pong| pong.serves_blocks && has(pong, source);
+    match Client::find(serves_it, |_| false) {
+        FindOutcome::Daemon(found) => Some(*found),
+        FindOutcome::Unresponsive(_) | FindOutcome::Nobody => None,
+    }
+}
+
+fn has(pong: &Pong, source: &Path) -> bool {
+    let mut devices = std::iter::once(&pong.source).chain(&pong.devices);
+    devices.any(|device| is_same_volume(Path::new(device), source))
 }
 
 /// Whether both paths name the same image or the same block device.

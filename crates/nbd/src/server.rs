@@ -17,8 +17,9 @@ use crate::export::Exports;
 use crate::session;
 use crate::tls::TlsConfig;
 
-/// The most connections at a time. For one more, the oldest that has not chosen an export is closed,
-/// so that those who only connect keep nobody out. If all have chosen, the new one is closed.
+/// The most connections at a time. For one more, the oldest that has not chosen an export is
+/// closed, so that those who only connect keep nobody out. If all have chosen, the new one is
+/// closed.
 pub const MAX_CONNECTIONS: usize = 128;
 
 /// How long the replies to what was asked for may take when a server stops.

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dendro_block::{Listed, check_size, create, list, resize, size_bytes};
-use dendro_daemon::text;
+use dendro_control::Pong;
+use dendro_daemon::{holder, text};
 use dendro_disk::{ClientKind, LogicalDisk, Snapshot, VersionTable, Versions, View, make_client};
 use dendro_logdisk::LogDisk;
 use serde::Serialize;
@@ -48,13 +49,27 @@ fn fail(about: &Path, why: &dyn std::fmt::Display) -> Failure {
 /// The image file or device, if nobody has it mounted.
 pub(crate) fn unmounted(target: Target) -> Result<PathBuf, Failure> {
     match target {
-        Target::Unmounted(source) => Ok(source),
+        Target::Unmounted(source) => match holder::serving_blocks(&source) {
+            Some((_, pong)) => Err(is_served(&pong.source, &pong)),
+            None => Ok(source),
+        },
         Target::Mounted(served) => Err(is_mounted(&served)),
     }
 }
 
+fn is_served(source: &str, pong: &Pong) -> Failure {
+    Failure::new(format_args!(
+        "{source}: its block devices are served by process {}; `dendro snapshot` and `dendro clone` \
+         work meanwhile, and all else when that has ended",
+        pong.pid
+    ))
+}
+
 fn is_mounted(served: &Served) -> Failure {
     let (source, place) = (&served.pong.source, served.place());
+    if served.pong.serves_blocks {
+        return is_served(source, &served.pong);
+    }
     Failure::new(format_args!(
         "{source}: is mounted on {place}; block devices are made and served while their volume is \
          not mounted: dendro umount {place}"

@@ -1,4 +1,6 @@
-//! `dendro nbd`: serves block devices, in the foreground.
+//! `dendro nbd`: serves block devices, in the foreground. `control`: what it answers meanwhile.
+
+mod control;
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -84,7 +86,10 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
         )),
         (false, true) => {}
     }
-    signals.forever().next();
+    let admin = control::BlockAdmin::new(volume.shared_disk(), &serving.uuid, &serving.source);
+    control::answer_until(&admin, || {
+        signals.forever().next();
+    });
     server.stop();
     drop(runner);
     volume.close().map_err(|error| fail(&error))?;

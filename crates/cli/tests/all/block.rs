@@ -22,6 +22,13 @@ fn serve(scratch: &Scratch, more: &[&str]) -> (Child, String) {
     (child, uri.split_once("socket=").map_or(uri.clone(), |(_, socket)| socket.to_owned()))
 }
 
+/// The server's process: timeout(1) is the one that is started.
+fn pid(scratch: &Scratch) -> u32 {
+    let serving = fs::read_to_string(scratch.path("serving")).unwrap();
+    let serving: Value = serde_json::from_str(&serving).unwrap();
+    serving["pid"].as_u64().unwrap() as u32
+}
+
 fn end(mut server: Child) {
     signal(server.id(), "TERM");
     assert!(server.wait().unwrap().success());
@@ -67,9 +74,7 @@ fn devices_are_made_served_cloned_and_deleted() {
     signal(server.id(), "KILL");
     server.wait().unwrap();
     // timeout(1) was killed, and not the server.
-    let serving = fs::read_to_string(scratch.path("serving")).unwrap();
-    let serving: Value = serde_json::from_str(&serving).unwrap();
-    signal(serving["pid"].as_u64().unwrap() as u32, "KILL");
+    signal(pid(&scratch), "KILL");
 
     // The socket that it has left is replaced.
     let (server, socket) = serve(&scratch, &["--read-only"]);
@@ -84,6 +89,33 @@ fn devices_are_made_served_cloned_and_deleted() {
     scratch.dendro(["block", "delete", &disk]).fails(1, &["@kept", "--snapshots"]);
     scratch.dendro(["block", "delete", "--snapshots", &format!("{image}:disk")]).succeeds();
     assert_eq!(names(&scratch), [""; 0]);
+}
+
+#[test]
+fn snapshots_and_clones_are_made_while_devices_are_served() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.dendro(["block", "create", &format!("{image}/disk"), "1G"]).succeeds();
+    let (server, socket) = serve(&scratch, &[]);
+    let mut client = open(&socket, "disk");
+    client.write(0, b"before", 0).unwrap().unwrap();
+    scratch.dendro(["snapshot", "create", &format!("{image}:disk@kept")]).succeeds();
+    client.write(0, b"after.", 0).unwrap().unwrap();
+    scratch.dendro(["clone", &format!("{image}:disk@kept"), "copy"]).succeeds();
+    for (name, expected) in [("disk", b"after."), ("disk@kept", b"before"), ("copy", b"before")] {
+        assert_eq!(open(&socket, name).read(0, 6).unwrap().unwrap().data, expected, "{name}");
+    }
+    let listed = scratch.dendro(["snapshot", "list", &image]).succeeds();
+    assert!(listed.out.contains("kept"), "{listed:?}");
+    // What would take a device away from its clients has to wait.
+    let kept = format!("{image}:disk@kept");
+    scratch.dendro(["snapshot", "delete", &kept]).fails(1, &["dendro nbd"]);
+    scratch.dendro(["rollback", &kept]).fails(1, &["dendro nbd"]);
+    let pid = format!("served by process {}", pid(&scratch));
+    scratch.dendro(["block", "list", &image]).fails(1, &[&pid]);
+    scratch.dendro(["nbd", &image]).fails(1, &[&pid]);
+    end(server);
+    assert_eq!(names(&scratch), ["disk", "disk@kept", "copy", "copy@kept"]);
 }
 
 #[test]

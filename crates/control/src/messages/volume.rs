@@ -32,6 +32,9 @@ pub struct Pong {
     /// Mounts that have been unmounted, and of which some writes may not be done yet.
     #[serde(default)]
     pub closing: Vec<ViewInfo>,
+    /// Whether it mounts nothing, and serves the volume's block devices: `dendro nbd`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub serves_blocks: bool,
 }
 
 impl Pong {
