@@ -14,7 +14,8 @@
 //!   [`streams`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
 //!   volume is sound. [`resizing`]: how its size changes. [`devices`]: which devices it lies on.
 //!   [`logging`]: where messages go.
-//! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why
+//! - [`text`], [`local_time`]: numbers and times as people write and read them. `kernel_clock`: the
+//!   clock of the kernel's times of files. `failure`: why
 //!   something was not done.
 //!
 //! What it leaves out: arguments and output of commands, which are the crate `dendro`'s.
@@ -32,6 +33,7 @@ mod delegation;
 pub mod devices;
 mod failure;
 pub mod holder;
+mod kernel_clock;
 pub mod local_time;
 pub mod logging;
 pub mod metrics;

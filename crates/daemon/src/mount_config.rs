@@ -37,6 +37,7 @@ pub fn fuse_options(config: &Config) -> FuseOptions {
         dirsync: options.dirsync,
         noatime: options.atime == AtimePolicy::Noatime,
         nosymfollow: !options.symfollow,
+        order: options.order,
         block_device: false,
         threads: options.threads,
         transport: options.transport,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dendro_control::versions::{Moment, VersionName};
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
-use dendro_fuse::{Access, Choice};
+use dendro_fuse::{Access, Choice, Order};
 use dendro_logdisk::{Discards, OnLoss};
 use dendro_policy::Kind;
 use dendro_versions::{Retention, name};
@@ -66,7 +66,7 @@ const FOREIGN_PREFIXES: [&str; 9] = [
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, discard=, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
-                     remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
+                     remount, sync, dirsync, order=, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
                      snapshot=, at=, retain=, recover=, device=, degraded, check, nocheck, snapdir, nosnapdir, metrics=, users=, group=, \
                      owner, noowner";
@@ -129,6 +129,8 @@ pub struct MountOptions {
     pub sync: bool,
     /// Whether each change of a directory is durable when it returns.
     pub dirsync: bool,
+    /// When the kernel hands over what programs write.
+    pub order: Order,
     /// Whether device files give access to devices.
     pub dev: bool,
     /// Whether set-user-ID bits have an effect.
@@ -179,6 +181,7 @@ impl Default for MountOptions {
             is_remount: false,
             sync: false,
             dirsync: false,
+            order: Order::Strict,
             dev: true,
             suid: true,
             exec: true,
@@ -379,6 +382,13 @@ impl MountOptions {
                     _ => return Err(in_option(format!("{value} is none of auto, uring and dev"))),
                 };
             }
+            "order" => {
+                self.order = match value {
+                    "strict" => Order::Strict,
+                    "close" => Order::Close,
+                    _ => return Err(in_option(format!("{value} is none of strict and close"))),
+                };
+            }
             "clone" => self.version.branch = Some(value.to_owned()),
             "snapshot" => {
                 self.version.moment = Some(Moment { text: value.to_owned(), unix_ns: None });
@@ -482,6 +492,7 @@ mod tests {
             ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("recover=all", "recover=: all is none of"),
+            ("order=any", "order=: any is none of"),
             ("transport=pigeon", "transport=: pigeon is none of"),
             ("metrics=here", "metrics=: here is no port"),
             ("metrics=0", "metrics=: 0 is no port"),

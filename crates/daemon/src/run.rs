@@ -11,6 +11,7 @@
 //! | `cleaner`    | cleans beside it when few segments are clean; both have a low     |
 //! |              | priority                                                          |
 //! | `commit`     | makes the tail of the log durable every few seconds               |
+//! | `collector`  | has the kernel hand over what it collects (`order=close`)         |
 //! | `control-N`  | carry out requests at the control socket                          |
 //! | `metrics`    | serves the port of metrics=                                       |
 //! | `damage`     | records blocks that are not as they were written                  |
@@ -214,6 +215,7 @@ impl Daemon<'_> {
             spawn(scope, "background", || self.work_in_background())?;
             spawn(scope, "cleaner", || self.clean())?;
             spawn(scope, "commit", || self.commit_at_intervals())?;
+            spawn(scope, "collector", || self.collect_at_intervals())?;
         }
         spawn(scope, "damage", || self.watch_damage())?;
         spawn(scope, "devices", || self.look_after_devices())?;

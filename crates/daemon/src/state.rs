@@ -103,6 +103,12 @@ impl<'volume> Daemon<'volume> {
         }
     }
 
+    /// Has the kernel hand over what it has collected of any mount (`order=close`). The caller must
+    /// hold no lock that requests of a mount may need.
+    pub(crate) fn take_collected(&self) {
+        self.views.all().iter().for_each(|view| view.take_collected());
+    }
+
     /// The mount that a request names.
     pub(crate) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
         let view = self.views.find(mount);

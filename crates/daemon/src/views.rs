@@ -11,11 +11,12 @@
 //!
 //! - [`closing`]: the end of a mount. [`view`]: one mount. [`all`]: all mounts.
 //! - [`automatic_snapshots`]: automatic snapshots and their retention. [`hidden_directory`]: the
-//!   hidden directory in the root of a mount.
+//!   hidden directory in the root of a mount. [`collected`]: what the kernel collects of a mount.
 
 mod all;
 mod automatic_snapshots;
 mod closing;
+mod collected;
 mod hidden_directory;
 mod view;
 

@@ -75,6 +75,8 @@ pub(crate) struct Adapter {
     /// Whether the kernel sends fallocate without a check of set-id bits.
     skips_fallocate_check: AtomicBool,
     kernel_checks_flags: AtomicBool,
+    /// Whether the kernel collects what programs write.
+    kernel_collects: AtomicBool,
     sync: SyncSwitch,
     on_unmount: OnceLock<Box<OnUnmount>>,
     notifier: OnceLock<Notifier>,
@@ -92,6 +94,7 @@ impl Adapter {
             has_no_open: AtomicBool::new(false),
             skips_fallocate_check: AtomicBool::new(false),
             kernel_checks_flags: AtomicBool::new(false),
+            kernel_collects: AtomicBool::new(false),
             sync,
             on_unmount: OnceLock::new(),
             notifier: OnceLock::new(),
@@ -276,6 +279,8 @@ impl FileSystem for Adapter {
         self.skips_fallocate_check.store(!has_check, Ordering::Relaxed);
         let checks_flags = agreed.kernel_minor >= file_flags::KERNEL_CHECKS_MINOR;
         self.kernel_checks_flags.store(checks_flags, Ordering::Relaxed);
+        let collects = agreed.flags.contains(InitFlags::WRITEBACK_CACHE);
+        self.kernel_collects.store(collects, Ordering::Relaxed);
     }
 
     fn destroy(&self) {
@@ -448,10 +453,14 @@ impl FileSystem for Adapter {
         let fs = self.current.lock();
         let mut written = fs.write(Ino(node), how.offset, data, how.kill_priv);
         if how.is_cached {
-            // This writes back a mapped file. Its fsync gets this error.
+            // This writes back a mapped file, or what was collected. Its fsync gets this error.
             written = written.map_err(FsError::when_syncing);
         }
         let len = self.answer("write", written)?;
+        if how.is_cached && self.kernel_collects.load(Ordering::Relaxed) {
+            // The kernel knows the size and the times, but not how many blocks the file has by now.
+            self.notify_changed_attributes(node);
+        }
         // After an asynchronous direct write the kernel sends no fsync.
         if how.flags & libc::O_DSYNC as u32 != 0 {
             let data_only = how.flags & libc::O_SYNC as u32 != libc::O_SYNC as u32;

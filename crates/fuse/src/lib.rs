@@ -2,7 +2,8 @@
 //!
 //! - [`Mount`]: mounts a [`dendro_fs::FileSystem`] and serves it. Each request is unpacked, passed
 //!   to the file system, and answered, from beginning to end on the thread that has received it.
-//! - [`MountOptions`]: how to mount; [`Mount::transport`]: how requests come.
+//! - [`MountOptions`]: how to mount; [`Order`]: when the kernel hands over what programs write;
+//!   [`Mount::transport`]: how requests come.
 //! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, if these are two processes.
 //! - [`Timings`]: how long requests took, by kind.
 //! - [`Past`]: the snapshots that the hidden directory `.dendro` shows.
@@ -20,8 +21,10 @@
 //! - The kernel caches attributes, names, absent names, symbolic links and data forever, since
 //!   nothing changes without its knowledge. It does not cache listings: its cache of them loses
 //!   entries if several processes list a directory that changes.
-//! - There is no writeback cache. When write(2) has returned, the file system has the data. So
-//!   recovery keeps the order of writes.
+//! - There is no writeback cache, unless [`Order::Close`] asks for it. When write(2) has returned,
+//!   the file system has the data. So recovery keeps the order of writes.
+//! - With the writeback cache the kernel decides on the size and the times of a file. It never asks
+//!   for the size again, so nothing else may change that ([`Switch::exchange`]).
 //! - Files are not opened. `open` returns `ENOSYS` once and is not called again, and so does
 //!   `create`: the kernel then uses `mknod`. That saves an open and a release for each file. So the
 //!   file system must be mounted with [`dendro_fs::Options::lookups_keep_files`].
@@ -82,7 +85,7 @@ pub use dendro_fuse_transport::{
     Access, Choice, Error, Failure, Kind, MountResult as Result, Mounted, Requests, Timings,
     Transport, UnmountMode, unmount,
 };
-pub use mount::{Mount, MountOptions, mount_for_others, mount_for_user};
+pub use mount::{Mount, MountOptions, Order, mount_for_others, mount_for_user};
 pub use past::{Past, SnapshotId};
 pub use switch::Switch;
 pub use sync_mode::SyncSwitch;

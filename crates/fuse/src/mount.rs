@@ -34,6 +34,17 @@ const RING_THREADS_PER_CORE: std::ops::RangeInclusive<usize> = 2..=8;
 /// of this the device is idle now and then.
 const READ_AHEAD_BYTES: usize = 8 << 20;
 
+/// When the kernel hands over what programs write to files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Before write(2) returns, so that all operations come in their order.
+    #[default]
+    Strict,
+    /// It collects what is written until the file is closed or synced, it needs the memory, or
+    /// somebody calls syncfs(2).
+    Close,
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -57,6 +68,8 @@ pub struct MountOptions {
     pub noatime: bool,
     /// Do not follow symbolic links. Only root can have this.
     pub nosymfollow: bool,
+    /// When the kernel hands over what programs write.
+    pub order: Order,
     /// The source is a block device, which the kernel claims for the mount. Then sync(2) and
     /// syncfs(2) reach the file system, and umount(2) waits for the work of
     /// [`Mount::set_on_unmount`]. Only root can have this.
@@ -88,6 +101,7 @@ impl Default for MountOptions {
             dirsync: false,
             noatime: false,
             nosymfollow: false,
+            order: Order::Strict,
             block_device: false,
             threads: None,
             transport: Choice::Auto,
@@ -261,6 +275,7 @@ fn serving(options: &MountOptions) -> Options {
             .clamp(*RING_THREADS_PER_CORE.start(), *RING_THREADS_PER_CORE.end()),
     };
     let mut wishes = wishes();
+    wishes.flags.set(InitFlags::WRITEBACK_CACHE, options.order == Order::Close);
     let only_user = match options.access {
         Access::OwnerAndRoot => Some(rustix::process::geteuid().as_raw()),
         Access::Owner | Access::All => {

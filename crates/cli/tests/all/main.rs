@@ -5,6 +5,7 @@ mod automount;
 mod block;
 mod check_mounted;
 mod cleaning;
+mod collected;
 mod common;
 mod completion;
 mod copies;

@@ -104,6 +104,7 @@ impl Daemon<'_> {
     }
 
     pub(super) fn sync_all(&self) -> Result<(), AdminError> {
+        self.take_collected();
         self.views.all().iter().try_for_each(|view| view.fs().sync_all()).map_err(refuse)?;
         self.volume.commit().map_err(refuse)
     }

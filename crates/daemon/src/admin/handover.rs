@@ -39,6 +39,13 @@ impl Daemon<'_> {
         let Some(mounted) = views.iter().find(|view| view.view() == head) else {
             return service.answer(request);
         };
+        if mounted.is_collected() {
+            return Err(AdminError(format!(
+                "it is mounted on {} with order=close, where the kernel alone knows how long files \
+                 are; unmount it first",
+                mounted.place()
+            )));
+        }
         if let Some(other) = views.iter().find(|view| like.epoch.is_none() && view.view() == like) {
             return Err(AdminError(format!(
                 "{like} is mounted on {}; unmount it first",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dendro_control::{AdminError, MountReply, MountRequest, UnmountRequest, ViewInfo};
 use dendro_disk::{LogicalDisk, Versions, View};
-use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode};
+use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, Order, UnmountMode};
 
 use super::answers::version_text;
 use super::refusal::refuse;
@@ -42,6 +42,7 @@ impl Daemon<'_> {
         let view = self.volume.resolve(&request.of).map_err(AdminError)?;
         self.check_free(view)?;
         self.check_writable(&options)?;
+        check_order(&options, request.namespace == self.namespace)?;
         if request.dry_run {
             let View { branch, epoch } = view;
             let version = version_text(&self.volume.disk().versions(), view);
@@ -70,6 +71,7 @@ impl Daemon<'_> {
             transport: options.transport,
             sync: options.sync,
             dirsync: options.dirsync,
+            order: options.order,
             past: self.past(view, &options),
             timings: Some(Arc::clone(&self.timings)),
             ..FuseOptions::default()
@@ -128,6 +130,18 @@ impl Daemon<'_> {
                 other.place()
             ))),
         }
+    }
+}
+
+/// Refuses `order=close` for a mount that this process cannot reach, so that it could not ask for
+/// what the kernel collects.
+pub(super) fn check_order(options: &MountOptions, is_reached: bool) -> Result<(), AdminError> {
+    match options.order {
+        Order::Close if !is_reached => Err(AdminError(
+            "order=close: only in the mount namespace of the daemon, and not for other users"
+                .into(),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -18,6 +18,7 @@ use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, mount_for_user};
 use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 use rustix::mount::{MoveMountFlags, move_mount};
 
+use super::mounting::check_order;
 use super::refusal::{NOT_FOR_OTHERS, deny, refuse};
 use crate::mount_config::{Config, fuse_options};
 use crate::mounts::{self, MountIdentity};
@@ -76,6 +77,7 @@ impl Daemon<'_> {
         self.check_is_maker(caller, view)?;
         self.check_free(view)?;
         self.check_writable(&options)?;
+        check_order(&options, false)?;
         let fs = self.volume.open_view(view, &options).map_err(refuse)?;
         let source = self.volume.source().to_path_buf();
         let config = Config { source, mount_point: mount_point.clone(), options: options.clone() };

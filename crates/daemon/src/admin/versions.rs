@@ -15,7 +15,11 @@ impl Daemon<'_> {
         request: &VersionsRequest,
         asker: Option<Asker>,
     ) -> Result<VersionsReply, AdminError> {
-        use VersionsRequest::{Delete, Promote, Replace, Rollback, Snapshot};
+        use VersionsRequest::{Delete, Hold, List, Promote, Rename, Replace, Rollback, Snapshot};
+        // What is looked at, or kept, has what programs had written by now.
+        if !matches!(request, List | Rename { .. } | Hold { .. }) {
+            self.take_collected();
+        }
         // No view is mounted while it is being deleted.
         match request {
             Promote { .. } | Replace { .. } | Rollback { .. } => {

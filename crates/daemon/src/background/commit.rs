@@ -19,6 +19,15 @@ impl Daemon<'_> {
         }
     }
 
+    /// Has the kernel hand over what it collects, every few seconds. That can take long, so
+    /// [`Self::commit_at_intervals`] does not wait for it.
+    pub(crate) fn collect_at_intervals(&self) {
+        let interval = || self.options.lock().commit_interval;
+        while !self.stop.wait(interval()) {
+            self.take_collected();
+        }
+    }
+
     /// Takes the automatic snapshots that mounts ask for.
     fn take_snapshots(&self) -> Result<(), dendro_disk::Error> {
         let views = self.views.all();
@@ -27,6 +36,7 @@ impl Daemon<'_> {
         if keeping.peek().is_none() {
             return Ok(());
         }
+        views.iter().filter(keeps).for_each(|view| view.take_collected());
         // A snapshot must not be deleted while it is being mounted.
         let _changes = self.changes.lock();
         let mounted: Vec<_> = self.views.all_open().iter().map(|view| view.view()).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
-use dendro_fuse::{Access, Choice};
+use dendro_fuse::{Access, Choice, Order};
 use dendro_logdisk::{Discards, OnLoss};
 
 use super::{MountOptions, is_foreign, pieces};
@@ -175,6 +175,10 @@ impl MountOptions {
             OnLoss::Stop => {}
             OnLoss::Truncate => all.push("recover=truncate".into()),
             OnLoss::Skip => all.push("recover=skip".into()),
+        }
+        match self.order {
+            Order::Strict => {}
+            Order::Close => all.push("order=close".into()),
         }
         match self.direct {
             Direct::Auto => {}

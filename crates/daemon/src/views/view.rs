@@ -8,10 +8,11 @@ use dendro_base::{Clock, SystemClock, Timestamp};
 use dendro_control::ViewInfo;
 use dendro_disk::{Versions, View};
 use dendro_fs::FileSystem;
-use dendro_fuse::{Mount, Switch, SyncSwitch, UnmountMode, unmount};
+use dendro_fuse::{Mount, Order, Switch, SyncSwitch, UnmountMode, unmount};
 
 use super::automatic_snapshots::AutomaticSnapshots;
 use super::closing::Closing;
+use super::collected;
 use crate::mounts;
 use crate::options::MountOptions;
 
@@ -203,6 +204,27 @@ impl MountedView {
     /// Whether the kernel has unmounted it.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.has_begun()
+    }
+
+    /// Whether the kernel collects what programs write to it.
+    pub(crate) fn is_collected(&self) -> bool {
+        let options = self.options.lock();
+        options.order == Order::Close && !options.read_only
+    }
+
+    /// Has the kernel hand over what it has collected, if it collects anything.
+    pub(crate) fn take_collected(&self) {
+        if !self.is_collected() || self.is_closing() {
+            return;
+        }
+        if let Err(error) = collected::hand_over(&self.mount_point, &self.device)
+            && !self.is_closing()
+        {
+            log::warn!(
+                "{}: what programs have written is not handed over: {error}",
+                self.mount_point.display()
+            );
+        }
     }
 
     /// Whether its mount point leads to it from here. It does not from another mount namespace, nor

@@ -12,6 +12,7 @@ use dendro_control::versions::VersionName;
 use dendro_device::{Device, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, FsError, Options as FsOptions};
+use dendro_fuse::Order;
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_transfer::abandon;
 use dendro_versions::{Service, name};
@@ -21,6 +22,7 @@ use super::devices::{Devices, Members, clock, explain_devices, is_in_use, name_o
 use super::disk::{ReadDevice, open_disk_on, shut_down};
 use super::memory::{default_cache_bytes, inode_cache_len};
 use crate::failure::Failure;
+use crate::kernel_clock::KernelClock;
 use crate::options::MountOptions;
 
 /// How often, and after what pause, claiming a device is repeated while a mount releases it.
@@ -187,7 +189,11 @@ impl Volume {
             inode_cache_len: inode_cache_len(self.disk.cache_size_bytes()),
             lookups_keep_files: true,
         };
-        FileSystem::mount(Arc::clone(&self.disk) as _, fs_options, clock()).map(Arc::new)
+        let clock = match options.order {
+            Order::Strict => clock(),
+            Order::Close => Arc::new(KernelClock),
+        };
+        FileSystem::mount(Arc::clone(&self.disk) as _, fs_options, clock).map(Arc::new)
     }
 
     /// The image file or block device by which the volume is named.

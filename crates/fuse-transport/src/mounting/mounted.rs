@@ -86,11 +86,22 @@ impl Mounted {
     /// Sets how far the kernel reads ahead. Only root can do this. The handshake allows at most
     /// 128 KiB.
     pub(crate) fn set_read_ahead(&self, bytes: usize) -> io::Result<()> {
+        self.set_of_kernel("read_ahead_kb", &(bytes >> 10).to_string())
+    }
+
+    /// Lets the kernel collect as many written pages as of any other file system. At first it stops
+    /// programs at a hundredth of that. Only root can do this.
+    pub(crate) fn lift_dirty_limits(&self) -> io::Result<()> {
+        self.set_of_kernel("max_ratio", "100")?;
+        self.set_of_kernel("strict_limit", "0")
+    }
+
+    /// Sets what the kernel does for the mount as for a device.
+    fn set_of_kernel(&self, name: &str, value: &str) -> io::Result<()> {
         let (major, minor) = self.number.ok_or(io::ErrorKind::NotFound)?;
         // A mount of a block device has a directory of its own beside the device's.
         let suffix = if major == 0 { "" } else { "-fuseblk" };
-        let path = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
-        fs::write(path, (bytes >> 10).to_string())
+        fs::write(format!("/sys/class/bdi/{major}:{minor}{suffix}/{name}"), value)
     }
 
     /// Aborts the connection: programs that use the mount, and threads that serve it, get errors

@@ -163,6 +163,11 @@ impl<F: FileSystem> Session<F> {
                 log::debug!("the kernel's read-ahead stays as it is: {error}");
             }
         }
+        if agreed.flags.contains(InitFlags::WRITEBACK_CACHE)
+            && let Err(error) = mounted.lift_dirty_limits()
+        {
+            log::debug!("the kernel's limits of dirty pages stay as they are: {error}");
+        }
         let transport = if rings.is_empty() {
             Transport::Device { threads: options.device_threads.max(1) }
         } else {
