@@ -239,8 +239,7 @@ pub(crate) enum MountKind {
 #[command(after_help = "OPTIONS of -o, separated by commas:
   allow_other, allow_root, noallow_other   let others, root, nobody in (root: allow_other by default)
   relatime (default), noatime, strictatime   when reading changes access times
-  commit=SECONDS                what a crash may lose without fsync (default 5)
-  order=strict|close            data reach the volume with each write(2), or collected, at close, fsync, commit=
+  commit=SECONDS, order=close   what a crash may lose without fsync (default 5); collect writes until close
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   recover=stop|truncate|skip, degraded, device=PATH   at damage; without a lost device; another device of a set

@@ -75,6 +75,7 @@ fn a_mounted_volume_grows_while_it_is_full_and_written_to() {
         let second = write(first);
         assert!(second > first + 40, "{options}: {first} {second}");
         // The same, after the daemon was killed.
+        scratch.dendro(["sync", &scratch.mount_point()]).succeeds();
         scratch.kill_daemon();
         let _ = Command::new("umount").arg("-l").arg(scratch.mount_point()).status();
         scratch.mount_with(options);

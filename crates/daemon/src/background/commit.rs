@@ -24,7 +24,7 @@ impl Daemon<'_> {
     pub(crate) fn collect_at_intervals(&self) {
         let interval = || self.options.lock().commit_interval;
         while !self.stop.wait(interval()) {
-            self.take_collected();
+            self.views.all().iter().for_each(|view| _ = view.ask_for_collected());
         }
     }
 

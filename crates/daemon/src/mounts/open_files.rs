@@ -43,18 +43,9 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// The processes that have a file open in the file system with this number (`0:52`), each with one
 /// such file. Only processes that this one may inspect are found; this one does not count.
 pub fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
-    let number = |text: &str| text.parse().ok();
-    let device =
-        device.split_once(':').and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
-    let (Some(device), Ok(processes)) = (device, fs::read_dir("/proc")) else {
-        return Vec::new();
-    };
-    let processes = processes.flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let own = std::process::id();
+    let Some(device) = parse_device(device) else { return Vec::new() };
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-    let found = pids.filter(|&pid| pid != own).filter_map(|pid| {
-        let process = PathBuf::from(format!("/proc/{pid}"));
+    let found = other_processes().filter_map(|(pid, process)| {
         let path = open_in(&process, device, which)
             .or_else(|| mapped_in(&process, device, which, &mut buffer))
             .or_else(|| worked_in(&process, device).filter(|_| which == Which::Busy))?;
@@ -64,6 +55,36 @@ pub fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
         Some(OpenFileInfo { pid, command, user: user_of(&process), path })
     });
     found.take(MAX_FOUND).collect()
+}
+
+/// Opens and closes each file that a process has open for writing in the file system with this
+/// number. Only files of processes that this one may inspect are found.
+pub fn close_each_written(device: &str) {
+    let Some(device) = parse_device(device) else { return };
+    for (_, process) in other_processes() {
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        for link in files.map(|entry| entry.path()) {
+            if is_in(&link, device)
+                && is_open_for(&process, &link, Which::Writable)
+                && fs::metadata(&link).is_ok_and(|file| file.is_file())
+            {
+                drop(File::open(link));
+            }
+        }
+    }
+}
+
+fn parse_device(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The processes besides this one, each with its directory.
+fn other_processes() -> impl Iterator<Item = (u32, PathBuf)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own = std::process::id();
+    pids.filter(move |&pid| pid != own).map(|pid| (pid, PathBuf::from(format!("/proc/{pid}"))))
 }
 
 /// The user of the process, by name, or by number if there is no name.
@@ -88,13 +109,21 @@ fn open_in(process: &Path, device: (u32, u32), which: Which) -> Option<PathBuf> 
         if which == Which::Busy {
             return Some(fs::read_link(&link).unwrap_or_default());
         }
-        let number = link.file_name()?;
-        let text = fs::read_to_string(process.join("fdinfo").join(number)).ok()?;
-        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
-        let counts = flags & (DIRECTORY | PATH_ONLY) == 0
-            && (which == Which::All || flags & ACCESS_MODE != READ_ONLY);
+        let counts = is_open_for(process, &link, which);
         counts.then(|| fs::read_link(&link).unwrap_or_default())
+    })
+}
+
+/// Whether the process has a file open there, and so that it counts.
+fn is_open_for(process: &Path, link: &Path, which: Which) -> bool {
+    let flags = || {
+        let text = fs::read_to_string(process.join("fdinfo").join(link.file_name()?)).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(flags.trim(), 8).ok()
+    };
+    flags().is_some_and(|flags| {
+        flags & (DIRECTORY | PATH_ONLY) == 0
+            && (which == Which::All || flags & ACCESS_MODE != READ_ONLY)
     })
 }
 
@@ -204,5 +233,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(written, Some(path.canonicalize().unwrap()));
+        assert_eq!(parse_device("0:52"), Some((0, 52)));
+        assert_eq!(parse_device("52"), None);
     }
 }

@@ -7,18 +7,27 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, fstat, major, minor, openat, syncfs};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-/// Has the kernel hand over everything that it has collected of the mount on `mount_point` with the
-/// device number `device`. Returns when the file system has it.
+use crate::mounts::open_files;
+
+/// Has the kernel begin to hand over everything that it has collected of the mount on `mount_point`
+/// with the device number `device`. Some kernels return when they have begun: they do not wait for
+/// a file system that is a program.
 ///
 /// # Errors
 /// The mount is not reached there, or something could not be written.
-pub(super) fn hand_over(mount_point: &Path, device: &str) -> io::Result<()> {
+pub(super) fn begin_hand_over(mount_point: &Path, device: &str) -> io::Result<()> {
     let root = open_root(mount_point)?;
     let number = fstat(&root)?.st_dev;
     if format!("{}:{}", major(number), minor(number)) != device {
         return Err(io::ErrorKind::NotFound.into());
     }
     Ok(syncfs(&root)?)
+}
+
+/// Waits until the kernel has handed over everything. Only files that are open have anything left,
+/// and closing a file, also by another descriptor, waits for it.
+pub(super) fn await_hand_over(device: &str) {
+    open_files::close_each_written(device);
 }
 
 /// Opens the root of a mount. A clone of the mount, which is attached nowhere, is opened where that

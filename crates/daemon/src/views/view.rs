@@ -212,18 +212,27 @@ impl MountedView {
         options.order == Order::Close && !options.read_only
     }
 
-    /// Has the kernel hand over what it has collected, if it collects anything.
-    pub(crate) fn take_collected(&self) {
+    /// Has the kernel begin to hand over what it has collected, if it collects anything. Returns
+    /// whether it does.
+    pub(crate) fn ask_for_collected(&self) -> bool {
         if !self.is_collected() || self.is_closing() {
-            return;
+            return false;
         }
-        if let Err(error) = collected::hand_over(&self.mount_point, &self.device)
+        if let Err(error) = collected::begin_hand_over(&self.mount_point, &self.device)
             && !self.is_closing()
         {
             log::warn!(
                 "{}: what programs have written is not handed over: {error}",
                 self.mount_point.display()
             );
+        }
+        true
+    }
+
+    /// Has the kernel hand over what it has collected, and waits for that.
+    pub(crate) fn take_collected(&self) {
+        if self.ask_for_collected() {
+            collected::await_hand_over(&self.device);
         }
     }
 
