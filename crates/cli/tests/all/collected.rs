@@ -56,20 +56,17 @@ fn what_is_written_waits_until_the_file_is_closed() {
         return;
     }
     let scratch = mounted("commit=3600");
-    let write = |name: &str| {
-        let mut file = File::create(scratch.inside(name)).unwrap();
-        (0..100).for_each(|_| file.write_all(&[7; 1000]).unwrap());
-        file
-    };
-    drop(write("closed"));
+    let mut file = File::create(scratch.inside("closed")).unwrap();
+    (0..100).for_each(|_| file.write_all(&[7; 1000]).unwrap());
+    drop(file);
     let meta = fs::metadata(scratch.inside("closed")).unwrap();
     assert_eq!((meta.len(), meta.blocks()), (100_000, 200));
-    let open = write("open");
+    let mut open = Writer::new(&scratch, "open");
+    open.write(b"later");
     // All that came before is durable with this, as far as it was handed over.
     File::create(scratch.inside("other")).unwrap().sync_all().unwrap();
-    // The program that kills the daemon closes the files that it inherits. That comes too late.
     scratch.kill_daemon();
-    drop(open);
+    open.end();
     scratch.mount();
     assert_eq!(fs::metadata(scratch.inside("open")).unwrap().len(), 0);
     assert_eq!(fs::read(scratch.inside("closed")).unwrap(), [7; 100_000]);
