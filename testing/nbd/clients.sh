@@ -33,6 +33,7 @@ has() { command -v "$1" > /dev/null || { say "$1 is not installed: left out"; re
 uri() { echo "nbd+unix:///$1?socket=$socket"; }
 
 serve() {
+    : > "$scratch/serving"
     "$dendro" nbd --json --socket "$socket" "$@" "$volume" > "$scratch/serving" &
     server=$!
     for _ in $(seq 200); do
@@ -140,7 +141,8 @@ killed() {
     say "ext4 through nbdfuse and a loop device; kill -9"
     mkdir -p "$scratch/fuse" "$scratch/ext4"
     for round in 1 2 3; do
-        nbdfuse "$scratch/fuse" "$(uri ext4)" &
+        # It fails when its server is gone, and says so.
+        nbdfuse "$scratch/fuse" "$(uri ext4)" 2> /dev/null &
         for _ in $(seq 100); do [ -e "$scratch/fuse/nbd" ] && break; sleep 0.05; done
         loop=$(losetup -f --show "$scratch/fuse/nbd")
         [ "$round" != 1 ] || mkfs.ext4 -q "$loop"

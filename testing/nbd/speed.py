@@ -56,7 +56,9 @@ def measure(work, uri, pid, seconds, size_mib):
     command = ["fio", "--name=speed", "--ioengine=nbd", f"--uri={uri}", f"--size={size_mib}M"]
     command += ["--output-format=json", "--time_based", f"--runtime={seconds}", *options.split()]
     before = cpu_s(pid)
-    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    # Remarks come before.
+    told = json.loads(said[said.index("{") :])
     used = cpu_s(pid) - before
     job = told["jobs"][0]
     side = job["read"] if job["read"]["total_ios"] else job["write"]

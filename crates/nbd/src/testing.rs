@@ -11,6 +11,8 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32, U64};
 
 use crate::export::{Errno, Export, Exports, Extent, Failure, ListedExport, Result};
+use crate::negotiation::{Encryption, Negotiation, Next};
+use crate::requests::{self, Command, REQUEST_LEN_BYTES, Request};
 
 /// Options.
 pub mod option {
@@ -46,6 +48,68 @@ pub mod flag {
     pub const NO_HOLE: u16 = 2;
     pub const DF: u16 = 4;
     pub const REQ_ONE: u16 = 8;
+}
+
+/// Takes `bytes` for what a client sends: options, each with its number and the length of its data
+/// before it, and then requests. Whatever they are, what is answered to options must be whole, and
+/// what is asked for must lie in the export.
+///
+/// # Panics
+/// When that is not so.
+pub fn take_any(bytes: &[u8]) {
+    let disk = Arc::new(MemoryExport::new(1 << 20, false));
+    let old = Arc::new(MemoryExport::new(1 << 20, true));
+    let exports = MemoryExports(vec![("disk", disk), ("old", old)]);
+    let Some((&first, mut rest)) = bytes.split_first() else { return };
+    let flags = u32::from(first & 7);
+    let Some(mut negotiation) = Negotiation::new(&exports, Encryption::Never, flags) else {
+        return;
+    };
+    let mut agreed = None;
+    while let Some(([option, len], after)) = rest.split_first_chunk::<2>() {
+        let (data, after) = after.split_at(after.len().min(usize::from(*len)));
+        rest = after;
+        let mut out = Vec::new();
+        let next = negotiation.take(u32::from(*option), data, &mut out);
+        if u32::from(*option) != option::EXPORT_NAME {
+            assert_is_whole(&out);
+        }
+        match next {
+            Next::Option => {}
+            Next::StartTls => panic!("there are no certificates"),
+            Next::End => return,
+            Next::Data(found) => {
+                agreed = Some(found);
+                break;
+            }
+        }
+    }
+    let Some(agreed) = agreed else { return };
+    let (size_bytes, is_read_only) = (agreed.export.size_bytes(), agreed.export.is_read_only());
+    for bytes in rest.chunks_exact(REQUEST_LEN_BYTES) {
+        let bytes = bytes.try_into().expect("it is that long");
+        let request = requests::decode(bytes, &*agreed.export, agreed.has_block_status);
+        let Some(Request { command: Ok(command), .. }) = request else { continue };
+        let (offset, len_bytes, is_change) = match command {
+            Command::Read { offset, len_bytes, .. }
+            | Command::BlockStatus { offset, len_bytes, .. } => (offset, len_bytes, false),
+            Command::Write { offset, len_bytes, .. }
+            | Command::Zero { offset, len_bytes, .. }
+            | Command::Trim { offset, len_bytes, .. } => (offset, len_bytes, true),
+            Command::Flush | Command::Nothing | Command::Disconnect => continue,
+        };
+        assert!(len_bytes > 0 && offset <= size_bytes - u64::from(len_bytes));
+        assert!(!(is_change && is_read_only));
+    }
+}
+
+/// Checks that replies to options have the length that they say.
+fn assert_is_whole(mut replies: &[u8]) {
+    while !replies.is_empty() {
+        let (header, rest) = replies.split_at(20);
+        let len = U32::from_bytes(header[16..].try_into().expect("four")).get();
+        replies = &rest[len as usize..];
+    }
 }
 
 /// The reply to an option: its kind and its data.

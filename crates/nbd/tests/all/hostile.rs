@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dendro_base::Rng;
 use dendro_nbd::MAX_CONNECTIONS;
-use dendro_nbd::testing::{command, option, string};
+use dendro_nbd::testing::{command, option, string, take_any};
 
 use crate::Served;
 
@@ -68,7 +68,11 @@ fn those_who_only_connect_keep_nobody_out() {
 #[test]
 fn one_connection_too_many_is_closed_at_once() {
     let served = Served::new();
-    let clients: Vec<_> = (0..MAX_CONNECTIONS).map(|_| served.open("disk")).collect();
+    let mut clients: Vec<_> = (0..MAX_CONNECTIONS).map(|_| served.open("disk")).collect();
+    for client in &mut clients {
+        // The server has noted the export when it answers.
+        client.read(0, 512).unwrap().unwrap();
+    }
     assert_eq!(served.stream().read(&mut [0; 1]).unwrap(), 0);
     drop(clients);
     wait_for_connections(&served, 0);
@@ -132,6 +136,43 @@ fn good_session() -> Vec<u8> {
 
 fn zerocopy_u32(value: u32) -> Vec<u8> {
     zerocopy::IntoBytes::as_bytes(&zerocopy::big_endian::U32::new(value)).to_vec()
+}
+
+/// The decoders alone, on many more bytes.
+#[test]
+fn no_bytes_are_taken_for_what_they_are_not() {
+    let option = |number: u32, data: &[u8]| [&[number as u8, data.len() as u8], data].concat();
+    let context = [string("disk"), zerocopy_u32(1), string("base:allocation")].concat();
+    let good = [
+        vec![3],
+        option(option::STRUCTURED_REPLY, b""),
+        option(option::SET_META_CONTEXT, &context),
+        option(option::LIST, b""),
+        option(option::GO, &[string("disk"), b"\0\x01\0\x03".to_vec()].concat()),
+        (0..20)
+            .flat_map(|command| {
+                [b"\x25\x60\x95\x13\0\0\0", &[command % 9][..]]
+                    .concat()
+                    .into_iter()
+                    .chain([0; 16])
+                    .chain(*b"\0\0\x10\0")
+            })
+            .collect(),
+    ]
+    .concat();
+    for seed in 0..20_000 {
+        let mut rng = Rng::new(seed);
+        let mut bytes = good.clone();
+        for _ in 0..rng.below(6) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            match rng.below(3) {
+                0 => bytes[at] ^= 1 << rng.below(8),
+                1 => bytes[at] = rng.next_u64() as u8,
+                _ => bytes.truncate(at + 1),
+            }
+        }
+        take_any(&bytes);
+    }
 }
 
 /// Whatever bytes arrive, the server answers or ends the connection, and goes on serving others.
