@@ -208,7 +208,7 @@ impl Shared {
             let shared = &entry.shared;
             let agreed = || entry.agreed();
             if let Err(error) =
-                session::serve(socket, &*shared.exports, shared.tls.as_ref(), agreed)
+                session::serve(socket, &*shared.exports, shared.tls.as_ref(), &agreed)
             {
                 // Clients vanish all the time.
                 log::debug!("a connection of NBD ended: {error}");

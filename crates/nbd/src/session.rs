@@ -42,21 +42,20 @@ const MAX_EXTENTS: usize = 4096;
 
 type Reader = BufReader<Incoming>;
 
-/// Serves a connection until it ends. Calls `on_agreed` when the client has chosen an export. An
-/// error says why it ended before the client said so.
+/// Serves a connection until it ends. Calls `on_agreed` when the client has chosen an export,
+/// before it is told so. An error says why it ended before the client said so.
 pub(crate) fn serve(
     socket: UnixStream,
     exports: &dyn Exports,
     tls: Option<&TlsConfig>,
-    on_agreed: impl FnOnce(),
+    on_agreed: &dyn Fn(),
 ) -> io::Result<()> {
     let channel = Channel::new(socket);
     channel.set_timeout(Some(NEGOTIATION_TIMEOUT))?;
-    let Some((channel, reader, agreed)) = negotiate(channel, exports, tls)? else {
+    let Some((channel, reader, agreed)) = negotiate(channel, exports, tls, on_agreed)? else {
         return Ok(());
     };
     channel.set_timeout(None)?;
-    on_agreed();
     let transmission = Transmission {
         channel: Arc::clone(&channel),
         agreed,
@@ -79,6 +78,7 @@ fn negotiate(
     channel: Channel,
     exports: &dyn Exports,
     tls: Option<&TlsConfig>,
+    on_agreed: &dyn Fn(),
 ) -> io::Result<Option<(Arc<Channel>, Reader, Agreed)>> {
     let reader_of = |channel: &Arc<Channel>| {
         BufReader::with_capacity(READ_LEN_BYTES, Incoming::new(Arc::clone(channel)))
@@ -108,6 +108,9 @@ fn negotiate(
             reader.read_exact(&mut data)?;
             negotiation.take(option, &data, &mut out)
         };
+        if matches!(next, Next::Data(_)) {
+            on_agreed();
+        }
         channel.send(&out, &[])?;
         match next {
             Next::Option => {}
