@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod check;
 pub(crate) mod cleaning;
+pub(crate) mod clients;
 pub(crate) mod devices;
 pub(crate) mod files;
 pub(crate) mod fork;
@@ -28,9 +29,6 @@ use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::devices::{DeviceArgs, MigrateArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
-use self::replicate::ReplicateArgs;
-use self::resize::ResizeArgs;
-use self::scrub::ScrubArgs;
 use self::streams::{ReceiveArgs, SendArgs, StreamArgs};
 use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
@@ -76,9 +74,9 @@ pub(crate) enum Command {
     /// Report what damage was met while a volume was in use, until it is taken note of
     Damage(DamageArgs),
     /// Read everything in a volume and compare it with its checksums, while it is in use
-    Scrub(ScrubArgs),
+    Scrub(scrub::ScrubArgs),
     /// Make a volume longer or shorter, with its image file, also while it is mounted
-    Resize(ResizeArgs),
+    Resize(resize::ResizeArgs),
     /// List, add, replace and remove the devices that a volume lies on
     Device(DeviceArgs),
     /// Move a volume to another device, also while it is mounted
@@ -118,7 +116,7 @@ pub(crate) enum Command {
     /// Look into a stream that was kept in a file
     Stream(StreamArgs),
     /// Keep a standby of a volume, here or on another machine, some seconds behind it
-    Replicate(ReplicateArgs),
+    Replicate(replicate::ReplicateArgs),
     /// Make a working tree that goes on from another, and mount it
     Fork(ForkArgs),
     /// List forks: where they are mounted, what differs, and what they take
@@ -131,6 +129,8 @@ pub(crate) enum Command {
     Block(BlockArgs),
     /// Serve the block devices of a volume, until ended, to clients of NBD
     Nbd(NbdArgs),
+    /// Make, list, rename and delete what else than its own files is kept on a volume
+    Client(clients::ClientArgs),
     /// Run a command on a clone of a mounted tree, which becomes the tree if it succeeds
     Try(TryArgs),
     /// Check whether a volume that is not mounted is sound, and mend it
@@ -251,7 +251,7 @@ pub(crate) enum MountKind {
   users=A:B, group=C, owner, metrics=PORT   who may make snapshots and forks too (root's mounts); Prometheus' port
   ro, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
-    /// The image file or block device, also as UUID=… or LABEL=…
+    /// The image file or block device, also as UUID=… or LABEL=…; of an image, also IMAGE:BRANCH
     pub(crate) source: PathBuf,
     /// The directory to mount on
     pub(crate) directory: PathBuf,

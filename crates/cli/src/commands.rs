@@ -14,6 +14,7 @@
 pub(crate) mod block;
 pub(crate) mod check;
 pub(crate) mod cleaning;
+pub(crate) mod clients;
 pub(crate) mod damage;
 pub(crate) mod devices;
 pub(crate) mod dump;

@@ -26,9 +26,9 @@ use std::process::ExitCode;
 
 use args::Command;
 use commands::{
-    block, check, cleaning, damage, devices, dump, files, fork, generate, image, mkfs, mount, nbd,
-    rebuild, replicate, resize, scrub, segments, stat, streams, try_command, udev, umount,
-    versions, volume,
+    block, check, cleaning, clients, damage, devices, dump, files, fork, generate, image, mkfs,
+    mount, nbd, rebuild, replicate, resize, scrub, segments, stat, streams, try_command, udev,
+    umount, versions, volume,
 };
 use failure::Failure;
 
@@ -96,6 +96,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Branch(args) => fork::branch(args, quiet),
         Command::Block(args) => block::run(args, quiet),
         Command::Nbd(args) => nbd::run(args, quiet),
+        Command::Client(args) => clients::run(args),
         Command::Try(args) => try_command::run(args, quiet).map(drop),
         Command::Ls(args) => files::ls::run(args, quiet),
         Command::Cat(args) => files::cat::run(args, quiet),

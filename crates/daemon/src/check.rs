@@ -23,8 +23,9 @@ use std::thread;
 use dendro_check::{FindingKind, Options, Report, Volume, Watch, verify_watched};
 use dendro_control::check::{CheckCounts, CheckFinding, CheckProgress, CheckReport};
 use dendro_device::{Device, OverlayDevice, ReadAhead};
-use dendro_disk::{LogicalDisk, View};
+use dendro_disk::{ClientKind, LogicalDisk, View};
 use dendro_fs::FsError;
+use dendro_logdisk::LogDisk;
 
 pub use self::kinds::{Kind, all_kinds};
 pub use self::names::{find as names_of, of_mended, of_more};
@@ -132,6 +133,7 @@ impl Check<'_> {
             findings,
             counts: counts_of(counts),
             version_count: trees.version_count,
+            versions_without_files: trees.without_files,
             before_repairs: trees.before_repairs,
             disk_sound,
             repairable: disk_sound && dendro_fs::can_repair(&trees.in_heads, false),
@@ -209,7 +211,10 @@ impl Check<'_> {
                 return Ok(trees);
             }
         };
-        let versions = versions(&disk);
+        let mut versions = versions(&disk);
+        let all_count = versions.len();
+        versions.retain(|(_, view)| has_files(&disk, *view));
+        trees.without_files = all_count - versions.len();
         trees.before_repairs = kept_before_repairs(&disk);
         let views: Vec<View> = versions.iter().map(|(_, view)| *view).collect();
         let options = dendro_fs::CheckOptions::default()
@@ -251,6 +256,11 @@ impl Check<'_> {
     }
 }
 
+/// Whether there may be files in `view`: it does not belong to a client of another kind.
+fn has_files(disk: &LogDisk, view: View) -> bool {
+    disk.client_kind(view).is_none_or(|kind| kind == ClientKind::Files)
+}
+
 /// Expects that the verifier found a volume.
 fn expect_volume(report: &Report) -> Result<(), NotChecked> {
     let mut findings = report.findings.iter();
@@ -268,6 +278,8 @@ const NODES_BETWEEN_REPORTS: u32 = 256;
 struct Trees {
     findings: Vec<CheckFinding>,
     version_count: usize,
+    /// Versions of clients of other kinds.
+    without_files: usize,
     before_repairs: Vec<String>,
     in_heads: Vec<dendro_fs::Finding>,
     /// The device now has a checkpoint of everything in the log.

@@ -45,7 +45,7 @@ impl Daemon<'_> {
         let is_shown = view.epoch.is_none() && options.snapdir;
         is_shown.then(|| {
             let (disk, _) = self.volume.parts();
-            Arc::new(HiddenDirectory::new(disk, clock())) as _
+            Arc::new(HiddenDirectory::new(disk, view, clock())) as _
         })
     }
 

@@ -52,8 +52,25 @@
 //! # volume.close()
 //! # }
 //! ```
-//! A volume holds files or lists, not both. [`Volume::ROOT`] is a list that each volume of lists
-//! has from the beginning: a place for what a program has to find again.
+//! [`Volume::ROOT`] is a list that each volume of lists has from the beginning: a place for what a
+//! program has to find again.
+//!
+//! # Several clients
+//! A volume is made for files or for lists. Beside these it can have other *clients*, each with
+//! files, a block device or lists, and with versions of its own. They share the room. Lists of two
+//! clients may have the same number.
+//! ```
+//! use dendrofs::{ClientKind, CreateOptions, Volume};
+//!
+//! # fn main() -> Result<(), dendrofs::Error> {
+//! let volume = Volume::in_memory(32 << 20, &CreateOptions::files())?;
+//! let others = volume.create_client("others", ClientKind::Files)?;
+//! volume.files(others)?.write("notes", b"of the others")?;
+//! assert!(volume.files(volume.main())?.read("notes").is_err());
+//! assert_eq!(volume.clients()?[1].name.as_deref(), Some("others"));
+//! # volume.close()
+//! # }
+//! ```
 //!
 //! # Versions
 //! A *view* names a version: the head of a branch, which can be changed, or a snapshot. A snapshot
@@ -96,13 +113,14 @@ mod runner;
 mod volume;
 mod walk;
 
+pub use dendro_base::ClientKind;
 pub use error::{Error, Result};
 pub use file::File;
 pub use files::Files;
 pub use metadata::{Entry, FileType, Metadata};
 pub use options::{CreateOptions, OpenOptions};
 pub use runner::Runner;
-pub use volume::Volume;
+pub use volume::{Client, Volume};
 
 /// Lists, units and versions: the interface of the logical disk (de Jonge, Kaashoek and Hsieh,
 /// 1993).

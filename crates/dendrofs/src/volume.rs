@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, SystemClock, Uuid, random_bytes};
 use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
-use dendro_disk::{CommitSeq, Lid, LogicalDisk, VersionTable, Versions, View};
+use dendro_disk::{ClientKind, CommitSeq, Lid, LogicalDisk, VersionTable, Versions, View, abandon};
 use dendro_format::layout::{
     MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2, good_segment_size_bytes,
 };
@@ -36,9 +36,23 @@ impl fmt::Debug for Volume {
     }
 }
 
+/// A client of a volume: what has versions, and numbers of lists, of its own there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Client {
+    /// Its name, that of its branch; `None` if it has snapshots only.
+    pub name: Option<String>,
+    /// What it keeps.
+    pub kind: ClientKind,
+    /// The head of its branch.
+    pub head: Option<View>,
+    /// All its versions: the heads of its branches, then the snapshots.
+    pub versions: Vec<View>,
+}
+
 /// Making, opening and closing.
 impl Volume {
-    /// The list that each volume of lists has from the beginning.
+    /// The list that each client of lists, and each block device, has from the beginning.
     pub const ROOT: Lid = Lid::FIRST;
 
     /// Makes a volume in a new image file of `len_bytes`, and opens it.
@@ -80,13 +94,7 @@ impl Volume {
         let disk = dendro_logdisk::create(&device, &format, disk_options(&options.open), &clock())?;
         match options.contents {
             Contents::Files => {
-                let format = dendro_fs::FormatOptions {
-                    uid: rustix::process::geteuid().as_raw(),
-                    gid: rustix::process::getegid().as_raw(),
-                    mode: 0o755,
-                    label: options.label.clone(),
-                    hash_key,
-                };
+                let format = files_format(&options.label, hash_key);
                 FileSystem::create_on(&disk, &format, &SystemClock)?;
             }
             Contents::Lists => {
@@ -106,7 +114,13 @@ impl Volume {
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let device = dendro_device::OpenOptions::new().read_only(options.read_only).open(path)?;
         let device = reading_ahead(device, options);
-        Ok(Self::of(LogDisk::open(device, disk_options(options), clock())?))
+        let disk = LogDisk::open(device, disk_options(options), clock())?;
+        if disk.read_only_reason().is_none()
+            && let Err(error) = abandon(&disk)
+        {
+            log::warn!("a client or a version of which a part is there stays: {error}");
+        }
+        Ok(Self::of(disk))
     }
 
     fn of(disk: LogDisk) -> Self {
@@ -267,7 +281,7 @@ impl Volume {
     /// The files of a version. Those of a snapshot cannot be changed.
     ///
     /// # Errors
-    /// [`Error::Files`] if the volume holds lists.
+    /// [`Error::Files`] if the client that the version belongs to keeps no files.
     pub fn files(&self, version: View) -> Result<Files> {
         Ok(Files::new(self.inner.mount(version)?))
     }
@@ -277,6 +291,53 @@ impl From<LogDisk> for Volume {
     /// The volume of a disk that was opened by other means, as one on several devices is.
     fn from(disk: LogDisk) -> Self {
         Self::of(disk)
+    }
+}
+
+/// Clients.
+impl Volume {
+    /// Makes a client beside the one that the volume was made for, and returns the head of its
+    /// branch, which has the same name. A client of files has an empty root directory, which
+    /// belongs to the user of this process; the others have the list [`Self::ROOT`]. A client that
+    /// was made is there whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] if the name is taken or cannot be one, or if there is no room.
+    pub fn create_client(&self, name: &str, kind: ClientKind) -> Result<View> {
+        let format = files_format(name, random_bytes()?);
+        let made = dendro_fs::create_client(self.disk(), name, kind, &format, &SystemClock)?;
+        Ok(made.head())
+    }
+
+    /// The clients of the volume. The one that it was made for is the first.
+    ///
+    /// # Errors
+    /// [`Error::Files`] if it cannot be read what a client keeps.
+    pub fn clients(&self) -> Result<Vec<Client>> {
+        let table = self.versions();
+        let head = |branch| View { branch, epoch: None };
+        let known = |of: dendro_disk::Client| {
+            let head = of.head.map(head);
+            let any = head.or_else(|| of.views.first().copied());
+            let kind = match (of.kind, any) {
+                (Some(kind), _) => kind,
+                (None, Some(view)) => dendro_fs::contents_of(self.disk(), view)?,
+                (None, None) => ClientKind::Unknown(0),
+            };
+            let name = head.and_then(|head| table.branch_of(head)).map(|of| of.name.clone());
+            Ok(Client { name, kind, head, versions: of.views })
+        };
+        table.clients().into_iter().map(known).collect()
+    }
+}
+
+fn files_format(label: &str, hash_key: [u8; 16]) -> dendro_fs::FormatOptions {
+    dendro_fs::FormatOptions {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mode: 0o755,
+        label: label.to_owned(),
+        hash_key,
     }
 }
 

@@ -43,5 +43,5 @@ pub use types::{
 };
 pub use versions::{
     Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage,
-    Versions, check_name, make_client,
+    Versions, abandon, check_name, make_client,
 };

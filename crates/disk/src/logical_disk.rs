@@ -15,6 +15,8 @@ use crate::types::{GROUP_PAGES, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_G
 #[allow(unused_imports, reason = "named in the documentation")]
 use dendro_base::units::PAGE_SIZE;
 
+use dendro_base::ClientKind;
+
 /// An ordered, sparse collection of lists of blocks.
 ///
 /// A **list** has two index spaces. **Records** are small values (up to
@@ -87,6 +89,12 @@ pub trait LogicalDisk: Send + Sync {
     /// space may be made to wait for it for a limited time, before it is refused.
     fn expect_release(&self) -> ExpectedRelease {
         ExpectedRelease::default()
+    }
+
+    /// The kind of client that `view` belongs to; `None` for the client that the disk was made for,
+    /// which describes itself, and for views that do not exist.
+    fn client_kind(&self, _view: View) -> Option<ClientKind> {
+        None
     }
 
     /// How much space there is, is used, and can be used.

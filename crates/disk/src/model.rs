@@ -265,6 +265,10 @@ impl LogicalDisk for ModelDisk {
             .ok_or(Error::NoSpace { needed_bytes: len_bytes, available_bytes })
     }
 
+    fn client_kind(&self, view: View) -> Option<ClientKind> {
+        self.inner.read().versions.table().kind_of(view.branch)
+    }
+
     fn space(&self) -> Space {
         let inner = self.inner.read();
         Space {

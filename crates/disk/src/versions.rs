@@ -23,6 +23,6 @@ mod interface;
 mod table;
 mod version;
 
-pub use interface::{VersionUsage, Versions, make_client};
+pub use interface::{VersionUsage, Versions, abandon, make_client};
 pub use table::VersionTable;
 pub use version::{Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, check_name};

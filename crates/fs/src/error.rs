@@ -1,6 +1,6 @@
 //! The errors of the file system, and the numbers that Linux has for them.
 
-use dendro_disk::Error as DiskError;
+use dendro_disk::{ClientKind, Error as DiskError};
 
 /// The result of a call to the file system.
 pub type Result<T> = std::result::Result<T, FsError>;
@@ -59,9 +59,9 @@ pub enum FsError {
     /// An attribute's value is longer than 64 KiB.
     #[error("the attribute's value is too long")]
     AttributeTooBig,
-    /// The volume holds lists of a program, and no files.
-    #[error("the volume holds lists of a program, not files")]
-    NoFiles,
+    /// The volume, or the client of it that was named, is of another kind, and holds no files.
+    #[error("{}", no_files(*.0))]
+    NoFiles(ClientKind),
     /// This file system does not support that, or not for this kind of file.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
@@ -85,6 +85,20 @@ pub enum FsError {
     /// An error of the logical disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+/// Says that a client of this kind has no files, and what is for it.
+fn no_files(kind: ClientKind) -> String {
+    match kind {
+        ClientKind::Block => "that client of the volume is a block device, not files; \
+                              `dendro block` and `dendro nbd` are for those"
+            .into(),
+        ClientKind::Unknown(code) => format!(
+            "that client of the volume is of a kind ({code}) that this version of dendrofs does \
+             not know; a later one opens it"
+        ),
+        _ => "it holds lists of a program, not files; the program itself opens them".into(),
+    }
 }
 
 /// Linux's error numbers, the same on every architecture that matters here.
@@ -152,7 +166,7 @@ impl FsError {
             Self::NoAttribute => errno::ENODATA,
             Self::AttributeName => errno::ERANGE,
             Self::AttributeTooBig => errno::E2BIG,
-            Self::NotSupported(_) | Self::NoFiles => errno::EOPNOTSUPP,
+            Self::NotSupported(_) | Self::NoFiles(_) => errno::EOPNOTSUPP,
             Self::Interrupted => errno::EINTR,
             Self::NoData => errno::ENXIO,
             Self::Corrupted(_) | Self::NotDurable(_) | Self::Temporary(_) => errno::EIO,

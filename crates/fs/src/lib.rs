@@ -7,6 +7,7 @@
 //! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged. [`KeptScrub`]: the
 //!   scrub, recorded so that it continues after a restart.
 //! - [`describe_lists`]: describes a disk that holds lists of a program, and no files.
+//! - [`create_client`]: makes another client of a disk; [`contents_of`]: what one has.
 //! - [`check`], [`verify`]: check that a disk holds a sound file system.
 //! - [`repair`]: mends what a check has found.
 //! - [`Hider`]: hides names and contents in copies of a volume that are given away.
@@ -90,7 +91,8 @@ pub use filesystem::FileSystem;
 pub use hide::{Hider, end_of_data};
 pub use layout::dirent::names_in;
 pub use layout::format;
-pub use mount::describe_lists;
+pub use layout::volume::contents_of;
+pub use mount::{create_client, describe_lists};
 pub use paths::paths_of;
 pub use repair::{BEFORE_REPAIR, RepairOptions, Repaired, can_repair, repair, repair_branches};
 pub use scrub::{KeptScrub, ScrubPass, ScrubState, keep_scrub, kept_scrub};

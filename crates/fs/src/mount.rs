@@ -2,7 +2,9 @@
 
 use dendro_base::Clock;
 use dendro_base::sync::Arc;
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, View};
+use dendro_disk::{
+    Aru, Branch, ClientKind, CommitSeq, Lid, ListHints, LogicalDisk, Versions, View, make_client,
+};
 
 use crate::error::{FsError, Result};
 use crate::layout::format::{HEAD_INDEX, LISTS, ORPHAN_LIST, VOLUME_LIST};
@@ -18,8 +20,17 @@ pub(crate) fn create_on(
     options: &FormatOptions,
     clock: &dyn Clock,
 ) -> Result<()> {
-    let lists = [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST];
-    let mut aru = new_lists(disk, &options.label, lists)?;
+    let mut aru = new_lists(disk, &options.label, FIRST_LISTS)?;
+    describe_files(&mut aru, options, clock);
+    disk.commit(aru)?;
+    Ok(disk.flush(CommitSeq::LATEST)?)
+}
+
+/// The lists that a new file system has.
+const FIRST_LISTS: [Lid; 3] = [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST];
+
+/// Puts a root directory and the description into [`FIRST_LISTS`].
+fn describe_files(aru: &mut Aru<'_>, options: &FormatOptions, clock: &dyn Clock) {
     let now = FileTime::from(clock.now());
     let mut root = Inode::new(FileKind::Directory, options.mode, now);
     (root.uid, root.gid, root.nlink) = (options.uid, options.gid, 2);
@@ -27,8 +38,38 @@ pub(crate) fn create_on(
     aru.put_record(Ino::ROOT.lid(), HEAD_INDEX, root.encode());
     let description = volume::encode(&options.label, options.hash_key, now, 0);
     aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
-    disk.commit(aru)?;
-    Ok(disk.flush(CommitSeq::LATEST)?)
+}
+
+/// Makes a client called `name` on a disk that has others: one of files has an empty file system,
+/// as `files` say, and others the list [`Lid::FIRST`]. Nothing is flushed.
+///
+/// # Errors
+/// [`Invalid`](FsError::Invalid) for an unknown kind; [`NameTooLong`](FsError::NameTooLong) for the
+/// label; errors of the disk, among them that the name is taken, or cannot be one.
+pub fn create_client(
+    disk: &dyn Versions,
+    name: &str,
+    kind: ClientKind,
+    files: &FormatOptions,
+    clock: &dyn Clock,
+) -> Result<Branch> {
+    match kind {
+        ClientKind::Files => make_client(disk, name, kind, |disk, head| {
+            check_label(&files.label)?;
+            let mut aru = Aru::new(head);
+            for list in FIRST_LISTS {
+                aru.create_list(list, ListHints::default());
+            }
+            describe_files(&mut aru, files, clock);
+            Ok(disk.commit(aru).map(drop)?)
+        }),
+        ClientKind::Unknown(_) => Err(FsError::Invalid("clients of this kind cannot be made")),
+        kind => Ok(disk.new_client(name, kind)?),
+    }
+}
+
+fn check_label(label: &str) -> Result<()> {
+    if label.len() > MAX_NAME_LEN_BYTES { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
 /// Describes an empty disk as one that holds lists of a program, and no files. The list
@@ -54,9 +95,7 @@ fn new_lists<'a, const N: usize>(
     label: &str,
     lists: [Lid; N],
 ) -> Result<Aru<'a>> {
-    if label.len() > MAX_NAME_LEN_BYTES {
-        return Err(FsError::NameTooLong);
-    }
+    check_label(label)?;
     if !disk.lists(View::HEAD, Lid(0), 1)?.is_empty() {
         return Err(FsError::Exists);
     }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
-    Aru, CommitSeq, Error, ExpectedRelease, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record,
-    Reservation, Result, ScanPoint, Scanned, Space, View,
+    Aru, ClientKind, CommitSeq, Error, ExpectedRelease, Lid, ListHints, LogicalDisk, PAGE_SIZE,
+    Record, Reservation, Result, ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
 use dendro_format::superblock::INCOMPATIBLE_SET;
@@ -415,6 +415,10 @@ impl LogDisk {
 }
 
 impl LogicalDisk for LogDisk {
+    fn client_kind(&self, view: View) -> Option<ClientKind> {
+        self.volume.read().state().versions().table().kind_of(view.branch)
+    }
+
     fn allocate_list(&self) -> Result<Lid> {
         self.volume.check_writable(&self.volume.read())?;
         Ok(Lid(self.volume.take_list_number()))

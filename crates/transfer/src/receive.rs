@@ -25,13 +25,18 @@ use crate::origin;
 /// sent again.
 pub const NOTE_INTERVAL_BYTES: u64 = 64 << 20;
 
-/// Deletes what a crash has left of versions that were not received completely, and that are not
-/// kept to be gone on with. No version may be received meanwhile.
+/// Deletes what is left of versions that were not received completely, and that are not kept to be
+/// gone on with. No version may be received meanwhile, but clients may be made: what begins one
+/// stays until the disk is opened the next time ([`dendro_disk::abandon`]).
 ///
 /// # Errors
 /// As [`Versions::delete`].
 pub fn abandon(disk: &dyn Versions) -> Result<(), Error> {
-    delete_where(disk, &|branch| branch.receive_note().is_none()).map(drop)
+    let table = disk.versions();
+    let is_meant = |branch: &Branch| {
+        branch.receive_note().is_none() && table.own_kind(branch.branch).is_none()
+    };
+    delete_where(disk, &is_meant).map(drop)
 }
 
 /// Deletes all that is there of versions that were not received completely, and returns of how many

@@ -101,16 +101,22 @@ fn is_automatic(snapshot: &Snapshot) -> bool {
     snapshot.name.is_none() && !snapshot.is_held
 }
 
+/// The snapshots of a client that retention may delete.
+fn automatic(table: &VersionTable, client: u32) -> impl Iterator<Item = &Snapshot> {
+    let is_own = move |of: &&Snapshot| table.client_of(of.branch).0 == client;
+    table.snapshots().filter(|snapshot| is_automatic(snapshot)).filter(is_own)
+}
+
 impl Retention {
-    /// The snapshots of `table` to delete at `now`, in its order.
+    /// The snapshots of the `client` of `table` to delete at `now`, in its order.
     #[must_use]
-    pub fn to_delete(&self, table: &VersionTable, now: Timestamp) -> Vec<View> {
+    pub fn to_delete(&self, table: &VersionTable, client: u32, now: Timestamp) -> Vec<View> {
         // Within a branch they are in order of age, so the first one in an interval is the oldest.
         // It counts as the first even if it is too old by now, because those behind it would have
         // been deleted before.
         let mut begun = HashSet::new();
         let mut doomed = Vec::new();
-        for snapshot in table.snapshots().filter(|snapshot| is_automatic(snapshot)) {
+        for snapshot in automatic(table, client) {
             let mut is_first = |interval: Duration| {
                 let length = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX).max(1);
                 begun.insert((snapshot.branch, interval, snapshot.time.0.div_euclid(length)))
@@ -131,19 +137,19 @@ impl Retention {
         doomed
     }
 
-    /// The snapshot to delete first when space is needed: the oldest one that retention may delete
-    /// and that is not in `but`.
+    /// The snapshot of the `client` to delete first when space is needed: the oldest one that
+    /// retention may delete and that is not in `but`.
     #[must_use]
-    pub fn first_to_give_way(table: &VersionTable, but: &[View]) -> Option<View> {
-        let may_go =
-            |snapshot: &&Snapshot| is_automatic(snapshot) && !but.contains(&snapshot.view());
-        let automatic = table.snapshots().filter(may_go);
-        automatic.min_by_key(|snapshot| (snapshot.time, snapshot.epoch)).map(Snapshot::view)
+    pub fn first_to_give_way(table: &VersionTable, client: u32, but: &[View]) -> Option<View> {
+        let may_go = automatic(table, client).filter(|snapshot| !but.contains(&snapshot.view()));
+        may_go.min_by_key(|snapshot| (snapshot.time, snapshot.epoch)).map(Snapshot::view)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dendro_disk::{ClientKind, FIRST_CLIENT};
+
     use super::*;
 
     const SECOND: i64 = 1_000_000_000;
@@ -162,7 +168,7 @@ mod tests {
     }
 
     fn apply(rule: &Retention, table: &mut VersionTable, now: i64) {
-        for view in rule.to_delete(table, Timestamp(now * SECOND)) {
+        for view in rule.to_delete(table, FIRST_CLIENT, Timestamp(now * SECOND)) {
             table.delete(view).unwrap();
         }
     }
@@ -228,10 +234,10 @@ mod tests {
         table.hold(held, true).unwrap();
         apply(&rule("10s:all"), &mut table, 1000);
         assert_eq!(times(&table), [2, 4]);
-        assert_eq!(Retention::first_to_give_way(&table, &[]), None);
+        assert_eq!(Retention::first_to_give_way(&table, FIRST_CLIENT, &[]), None);
         table.hold(held, false).unwrap();
-        assert_eq!(Retention::first_to_give_way(&table, &[]), Some(held));
-        assert_eq!(Retention::first_to_give_way(&table, &[held]), None);
+        assert_eq!(Retention::first_to_give_way(&table, FIRST_CLIENT, &[]), Some(held));
+        assert_eq!(Retention::first_to_give_way(&table, FIRST_CLIENT, &[held]), None);
     }
 
     #[test]
@@ -253,5 +259,20 @@ mod tests {
         let mut table = table([100, 5000, 90]);
         apply(&rule("1m:all"), &mut table, 100);
         assert_eq!(times(&table), [100, 5000, 90]);
+    }
+
+    #[test]
+    fn other_clients_snapshots_are_left_alone() {
+        let mut table = table([1, 2, 3]);
+        let begun = table.begin_receive(None, Some(ClientKind::Block), Timestamp(0)).unwrap();
+        table.name_client(begun.branch, "client").unwrap();
+        let theirs = table.snapshot(begun.branch, None, Timestamp(0)).unwrap().view();
+        let none = rule("1s:all");
+        assert_eq!(none.to_delete(&table, begun.branch, Timestamp(9 * SECOND)), [theirs]);
+        let first = Retention::first_to_give_way(&table, begun.branch, &[]);
+        assert_eq!(first, Some(theirs));
+        apply(&none, &mut table, 9);
+        assert_eq!(table.snapshots().map(Snapshot::view).collect::<Vec<_>>(), [theirs]);
+        assert_eq!(Retention::first_to_give_way(&table, FIRST_CLIENT, &[]), None);
     }
 }

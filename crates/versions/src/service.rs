@@ -2,10 +2,11 @@
 //!
 //! [`Service`] is the volume and the asker (`context`). `requests` says which request does what;
 //! the other modules carry out one kind each: `handover` (a head is replaced), `kept` (and the
-//! former head is kept), `undelete`. `permission` refuses what the asker may not do, and `info`
-//! describes the results.
+//! former head is kept), `undelete`, `clients`. `permission` refuses what the asker may not do, and
+//! `info` describes the results.
 
 mod asker;
+mod clients;
 mod context;
 mod handover;
 mod info;

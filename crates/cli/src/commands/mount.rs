@@ -14,6 +14,7 @@ use dendro_daemon::mount_config::Config;
 use dendro_daemon::options::MountOptions;
 use dendro_daemon::volume::block_source;
 use dendro_daemon::{NotServed, holder, mounts, text};
+use dendro_disk::check_name;
 use dendro_fuse::UnmountMode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -44,8 +45,11 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     if args.daemon {
         return in_background(args);
     }
-    let source = tag::resolve(&args.source).map_err(mount_failure_of)?;
-    let args = &as_typed(&MountArgs { source, ..args.clone() });
+    let (source, branch) = split_branch(&args.source);
+    let source = tag::resolve(source).map_err(mount_failure_of)?;
+    let mut args = as_typed(&MountArgs { source, ..args.clone() });
+    args.options.extend(branch.map(|name| format!("clone={name}")));
+    let args = &args;
     let config = config(args)?;
     if args.fake {
         return Ok(());
@@ -101,6 +105,17 @@ fn print_mounted(args: &MountArgs, config: &Config) -> Result<(), Failure> {
         uuid: served.pong.uuid.clone(),
         pid: served.pong.pid,
     })
+}
+
+/// The volume and the branch that `SOURCE:BRANCH` names, where there is no file of that name.
+fn split_branch(named: &Path) -> (&Path, Option<&str>) {
+    let split = || {
+        let (source, branch) = named.to_str()?.rsplit_once(':')?;
+        let source = Path::new(source);
+        let is_branch = check_name(branch).is_ok() && !branch.contains(',');
+        (is_branch && !named.exists() && source.exists()).then_some((source, Some(branch)))
+    };
+    split().unwrap_or((named, None))
 }
 
 /// Adds what mount(8)'s file system type implies, unless the options say otherwise. Without a

@@ -18,7 +18,7 @@ use dendro_control::versions::{
     Moment, SnapshotInfo, VersionList, VersionName, VersionsReply, VersionsRequest,
 };
 use dendro_daemon::text;
-use dendro_disk::VersionTable;
+use dendro_disk::{FIRST_CLIENT, VersionTable};
 use dendro_versions::Retention;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -413,7 +413,7 @@ fn to_delete(
         table.snapshot(table.main, None, time).expect("a table without names takes any snapshot");
     }
     let all = || table.snapshots().map(dendro_disk::Snapshot::view).collect();
-    let doomed = keep.map_or_else(all, |rule| rule.to_delete(&table, now));
+    let doomed = keep.map_or_else(all, |rule| rule.to_delete(&table, FIRST_CLIENT, now));
     let number = |view: dendro_disk::View| view.epoch.map_or(0, |epoch| epoch - 1) as usize;
     let names = doomed.into_iter().filter_map(|view| own.get(number(view)).map(|of| &of.name));
     names.filter(|name| *name != last).cloned().collect()

@@ -13,7 +13,9 @@ mod patch;
 mod replace;
 mod usage;
 
-pub(crate) use commands::{clone, delete_versions, rename_version, snapshot, versions};
+pub(crate) use commands::{
+    clone, delete_versions, deleted, print_deleted, rename_version, snapshot, versions,
+};
 pub(crate) use diff::diff;
 pub(crate) use files::{history, undelete};
 pub(crate) use log::log;

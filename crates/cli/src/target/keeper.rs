@@ -130,6 +130,10 @@ const fn sees_files(request: &VersionsRequest) -> bool {
             | VersionsRequest::Hold { .. }
             | VersionsRequest::Promote { .. }
             | VersionsRequest::Rollback { .. }
+            | VersionsRequest::Clients
+            | VersionsRequest::CreateClient { .. }
+            | VersionsRequest::DeleteClient { .. }
+            | VersionsRequest::RenameClient { .. }
     )
 }
 

@@ -5,6 +5,7 @@ mod automount;
 mod block;
 mod check_mounted;
 mod cleaning;
+mod clients;
 mod collected;
 mod common;
 mod completion;

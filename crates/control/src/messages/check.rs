@@ -177,6 +177,10 @@ pub struct CheckReport {
     pub counts: CheckCounts,
     /// Versions whose trees were checked.
     pub version_count: usize,
+    /// Versions of other clients, which hold no files: block devices, and lists of programs. Of
+    /// these, only the lists were checked.
+    #[serde(default)]
+    pub versions_without_files: usize,
     /// Snapshots of the time before repairs, which are not checked.
     pub before_repairs: Vec<String>,
     /// The disk below the files is sound, contents of files aside.

@@ -144,6 +144,35 @@ pub enum VersionsRequest {
         /// From the root of the volume.
         path: String,
     },
+    /// List the clients of the volume.
+    Clients,
+    /// Make a client.
+    CreateClient {
+        /// Its name, which is that of its branch.
+        name: String,
+        /// What it keeps: `files` or `application`. Block devices have a size, and are not made so.
+        kind: String,
+        /// The user to whom the root directory of files belongs,
+        #[serde(default)]
+        uid: u32,
+        /// and the group.
+        #[serde(default)]
+        gid: u32,
+    },
+    /// Delete all branches and snapshots of a client.
+    DeleteClient {
+        /// Its name.
+        name: String,
+        /// Only report what would be deleted.
+        dry_run: bool,
+    },
+    /// Give a client another name.
+    RenameClient {
+        /// Its name.
+        client: String,
+        /// The new name.
+        name: String,
+    },
     /// Copy a file or a tree out of the past.
     Undelete {
         /// The version to copy from; `None`: the newest one that has it.
@@ -173,7 +202,9 @@ impl VersionsRequest {
         match self {
             Self::List | Self::Usage | Self::Diff { .. } => false,
             Self::History { .. } | Self::Removed { .. } => false,
-            Self::Delete { dry_run, .. } => !*dry_run,
+            Self::Delete { dry_run, .. } | Self::DeleteClient { dry_run, .. } => !*dry_run,
+            Self::Clients => false,
+            Self::CreateClient { .. } | Self::RenameClient { .. } => true,
             Self::Snapshot { .. } | Self::Rename { .. } | Self::Hold { .. } => true,
             Self::Clone { .. } | Self::Promote { .. } | Self::Rollback { .. } => true,
             Self::Replace { .. } => true,
@@ -196,8 +227,13 @@ pub enum VersionsReply {
     /// [`VersionsRequest::Replace`] and [`VersionsRequest::Rollback`]: the branch as it is now, and
     /// what became of its former head.
     Branch(BranchInfo),
-    /// To [`VersionsRequest::Delete`]: what was, or would be, deleted.
+    /// To [`VersionsRequest::Delete`] and [`VersionsRequest::DeleteClient`]: what was, or would be,
+    /// deleted.
     Deleted(Vec<DeletedInfo>),
+    /// To [`VersionsRequest::Clients`]: the one that the volume was made for is the first.
+    Clients(Vec<ClientInfo>),
+    /// To [`VersionsRequest::CreateClient`]: what was made.
+    Client(ClientInfo),
     /// To [`VersionsRequest::Diff`]. To [`VersionsRequest::Replace`] when nothing was done because
     /// of these changes.
     Diff(DiffInfo),
@@ -241,9 +277,33 @@ pub struct BranchInfo {
     pub parent_epoch: Option<u64>,
     /// When it was made, nanoseconds since 1970.
     pub created_unix_ns: i64,
+    /// In replies to [`VersionsRequest::List`], what the client keeps that it belongs to, as
+    /// [`ClientInfo::kind`]; `None` for the client that the volume was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_kind: Option<String>,
     /// What it has replaced just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<ReplacedInfo>,
+}
+
+/// A client of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientInfo {
+    /// Its number: that of the branch that it began with.
+    pub client: u32,
+    /// Its name, that of its branch; `None` if it has snapshots only.
+    pub name: Option<String>,
+    /// What it keeps: `files`, `block` or `application`; `unknown` for what this version of the
+    /// program does not know, or cannot read.
+    pub kind: String,
+    /// Whether it is the one that the volume was made for, which cannot be deleted.
+    pub first: bool,
+    /// How many branches with a head it has.
+    pub branch_count: usize,
+    /// How many snapshots it has.
+    pub snapshot_count: usize,
+    /// When its branch was made, nanoseconds since 1970; `None` without one.
+    pub created_unix_ns: Option<i64>,
 }
 
 /// A branch of which only its place in the history is told.
@@ -372,9 +432,11 @@ pub struct ViewName {
 pub struct ChangeInfo {
     /// `-`, `+`, `M` or `R`, as in zfs-diff(8).
     pub change: char,
-    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `block` or `character`.
+    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `block` or `character`; `list` in versions
+    /// of clients that keep no files.
     pub kind: String,
-    /// The path in the later version; for something that was removed, in the earlier one.
+    /// The path in the later version, or the number of the list; for something that was removed, in
+    /// the earlier one.
     pub path: String,
     /// The path in the earlier version, for something that was renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -543,6 +605,9 @@ mod tests {
         };
         let requests = [
             VersionsRequest::List,
+            VersionsRequest::Clients,
+            VersionsRequest::DeleteClient { name: "c".into(), dry_run: false },
+            VersionsRequest::RenameClient { client: "c".into(), name: "d".into() },
             VersionsRequest::Snapshot { of: VersionName::default(), name: None },
             VersionsRequest::Delete { versions: vec![at("x"), at("7")], dry_run: true },
             VersionsRequest::Undelete { from: None, path: "/a".into(), to: Some("/b".into()) },

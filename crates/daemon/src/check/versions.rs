@@ -29,8 +29,9 @@ pub(super) fn open_disk(
 }
 
 /// The versions that are checked, with their names: of each branch the snapshots in their order,
-/// and then its head, so that versions which have much in common stand beside each other. What was
-/// kept of the time before a repair is left out: [`kept_before_repairs`].
+/// and then its head, so that versions which have much in common stand beside each other; one
+/// client after the other. What was kept of the time before a repair is left out:
+/// [`kept_before_repairs`].
 pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let table = disk.versions();
     let mut all = Vec::new();
@@ -47,6 +48,7 @@ pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     }
     // Snapshots of branches whose heads were deleted.
     all.extend(left.into_iter().map(name_of));
+    all.sort_by_cached_key(|(_, view)| table.client_of(view.branch).0);
     all
 }
 

@@ -22,9 +22,9 @@ impl AutomaticSnapshots {
         Self { rule, gives_way: false }
     }
 
-    /// Takes a snapshot of `head` if something changed since the last one, and deletes those that
-    /// the rule no longer keeps, except those that are `mounted`. If space is short, each step
-    /// takes none and deletes the oldest snapshot without a name.
+    /// Takes a snapshot of `head` if something changed since the last one, and deletes those of
+    /// the same client that the rule no longer keeps, except those that are `mounted`. If space is
+    /// short, each step takes none and deletes the client's oldest snapshot without a name.
     pub(crate) fn tick(
         &mut self,
         disk: &dyn Versions,
@@ -40,14 +40,15 @@ impl AutomaticSnapshots {
             );
         }
         let table = disk.versions();
+        let (client, _) = table.client_of(head.branch);
         if is_short {
-            let first = Retention::first_to_give_way(&table, mounted);
+            let first = Retention::first_to_give_way(&table, client, mounted);
             return first.map_or(Ok(()), |view| disk.delete(view));
         }
         if is_changed(disk, &table, head)? {
             disk.snapshot(head.branch, None)?;
         }
-        let past = self.rule.to_delete(&table, now);
+        let past = self.rule.to_delete(&table, client, now);
         for view in past.into_iter().filter(|view| !mounted.contains(view)).take(MAX_DELETED) {
             disk.delete(view)?;
         }

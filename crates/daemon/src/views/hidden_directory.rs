@@ -15,9 +15,10 @@ use jiff::tz::TimeZone;
 /// is used.
 const INODE_CACHE_LEN: usize = 1024;
 
-/// The hidden directory of a disk with versions.
+/// The hidden directory of a disk with versions: those of one client.
 pub(crate) struct HiddenDirectory {
     disk: Arc<dyn Versions>,
+    client: u32,
     clock: Arc<dyn Clock>,
 }
 
@@ -38,8 +39,10 @@ fn time_name(time: Timestamp) -> Option<String> {
 }
 
 impl HiddenDirectory {
-    pub(crate) fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
-        Self { disk, clock }
+    /// That of a mount of `view`.
+    pub(crate) fn new(disk: Arc<dyn Versions>, view: View, clock: Arc<dyn Clock>) -> Self {
+        let (client, _) = disk.versions().client_of(view.branch);
+        Self { disk, client, clock }
     }
 
     /// The time that `text` means in the daemon's time zone.
@@ -54,11 +57,14 @@ impl Past for HiddenDirectory {
     fn snapshots(&self) -> Vec<(String, SnapshotId)> {
         let table = self.disk.versions();
         let named = |of: &Snapshot| of.name.clone().map(|name| (name, SnapshotId { ..id_of(of) }));
-        table.snapshots().filter_map(named).collect()
+        let is_own = |of: &&Snapshot| table.client_of(of.branch).0 == self.client;
+        table.snapshots().filter(is_own).filter_map(named).collect()
     }
 
     fn snapshot(&self, name: &str) -> Option<SnapshotId> {
-        self.disk.versions().snapshot_named(name).map(id_of)
+        let table = self.disk.versions();
+        let found = table.snapshot_named(name)?;
+        (table.client_of(found.branch).0 == self.client).then(|| id_of(found))
     }
 
     fn moments(&self, head: &FileSystem) -> Vec<(String, SnapshotId)> {
@@ -103,7 +109,7 @@ mod tests {
         for name in [Some("one"), None, Some("two")] {
             disk.snapshot(0, name).unwrap();
         }
-        let past = HiddenDirectory::new(Arc::clone(&disk) as _, clock);
+        let past = HiddenDirectory::new(Arc::clone(&disk) as _, View::HEAD, clock);
         let head = Options::default();
         let head = FileSystem::mount(disk, head, Arc::new(SystemClock)).unwrap();
         let names: Vec<_> = past.snapshots().into_iter().map(|(name, _)| name).collect();

@@ -10,11 +10,10 @@ use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::VolumeInfo;
 use dendro_control::versions::VersionName;
 use dendro_device::{Device, OpenOptions as DeviceOptions};
-use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
+use dendro_disk::{CommitSeq, LogicalDisk, Versions, View, abandon};
 use dendro_fs::{FileSystem, FsError, Options as FsOptions};
 use dendro_fuse::Order;
 use dendro_logdisk::{LogDisk, OpenOptions};
-use dendro_transfer::abandon;
 use dendro_versions::{Service, name};
 
 use super::describe::describe;

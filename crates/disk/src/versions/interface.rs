@@ -240,3 +240,15 @@ pub fn make_client<D: Versions + ?Sized, E: From<Error>>(
     // The error that matters is the other. What is left here is deleted by the next opening.
     made.inspect_err(|_| drop(disk.delete(head)))
 }
+
+/// Deletes what a crash has left of clients and of received versions that were only begun, and that
+/// are not kept to be gone on with. None may be made or received meanwhile.
+///
+/// # Errors
+/// As [`Versions::delete`].
+pub fn abandon<D: Versions + ?Sized>(disk: &D) -> Result<()> {
+    let table = disk.versions();
+    let begun =
+        table.branches().filter(|branch| branch.is_receiving() && branch.receive_note().is_none());
+    begun.map(Branch::head).try_for_each(|head| disk.delete(head))
+}

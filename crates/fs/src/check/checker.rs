@@ -80,7 +80,8 @@ impl<'c> Checker<'c> {
         self.counts.version_count += 1;
         let hasher = match Volume::read(self.disk, view, false) {
             Ok(volume) => volume.hasher().with_mask(self.options.hash_mask),
-            Err(FsError::NoFiles) => {
+            Err(FsError::NoFiles(_)) => {
+                self.counts.without_files += 1;
                 self.forget();
                 self.book.close(view);
                 return Ok(());

@@ -75,6 +75,8 @@ pub struct Progress {
 pub struct Counts {
     /// Versions that were checked.
     pub version_count: u64,
+    /// Versions among these that hold no files.
+    pub without_files: u64,
     /// Lists that were read, each time that one was.
     pub lists_read: u64,
     /// Entries of directories that were read.

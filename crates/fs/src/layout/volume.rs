@@ -1,6 +1,6 @@
 //! The volume's description: label, hash key and feature flags.
 
-use dendro_disk::{Aru, LogicalDisk, View};
+use dendro_disk::{Aru, ClientKind, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use super::format::{
@@ -21,6 +21,7 @@ impl Volume {
     /// Reads the description. `is_written` says whether the caller will change the file system, for
     /// which it must know more features than a reader.
     pub(crate) fn read(disk: &dyn LogicalDisk, view: View, is_written: bool) -> Result<Self> {
+        check_kind(disk, view)?;
         let record = disk
             .record(view, VOLUME_LIST, HEAD_INDEX)?
             .ok_or_else(|| FsError::Corrupted("the disk has no file system".into()))?;
@@ -29,7 +30,7 @@ impl Volume {
             return Err(FsError::Corrupted("not a file system that is known here".into()));
         }
         if head.incompatible.get() & LISTS != 0 {
-            return Err(FsError::NoFiles);
+            return Err(FsError::NoFiles(ClientKind::Application));
         }
         let read_only = head.read_only_compatible.get();
         let is_hidden = read_only & HIDDEN_NAMES != 0;
@@ -60,6 +61,30 @@ impl Volume {
     /// The hash of names on this volume.
     pub(crate) const fn hasher(&self) -> NameHasher {
         self.hasher
+    }
+}
+
+/// Checks that `view` is not of a client of another kind, whose lists may have anything.
+///
+/// # Errors
+/// [`FsError::NoFiles`].
+pub(crate) fn check_kind(disk: &dyn LogicalDisk, view: View) -> Result<()> {
+    match disk.client_kind(view).unwrap_or(ClientKind::Files) {
+        ClientKind::Files => Ok(()),
+        other => Err(FsError::NoFiles(other)),
+    }
+}
+
+/// What is in `view`: as its client says, or for the client that the disk was made for the
+/// description there.
+///
+/// # Errors
+/// [`FsError::Corrupted`] if there is none; errors of the disk.
+pub fn contents_of(disk: &dyn LogicalDisk, view: View) -> Result<ClientKind> {
+    match (disk.client_kind(view), Volume::read(disk, view, false)) {
+        (Some(kind), _) | (None, Err(FsError::NoFiles(kind))) => Ok(kind),
+        (None, Ok(_) | Err(FsError::NotSupported(_))) => Ok(ClientKind::Files),
+        (None, Err(error)) => Err(error),
     }
 }
 

@@ -69,7 +69,6 @@ impl<D: Versions> Pass<'_, D> {
         rest: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let table = self.disk.versions();
-        let versions: Vec<View> = table.views().collect();
         // What is left is what the last pass leaves.
         (self.repaired.left, self.repaired.failures) = (Vec::new(), Vec::new());
         for branch in table.branches().filter(|branch| !branch.is_receiving()) {
@@ -80,6 +79,10 @@ impl<D: Versions> Pass<'_, D> {
                 continue;
             }
             self.keep(branch)?;
+            // Other clients' lists of the same numbers are other files.
+            let client = |branch| table.client_of(branch).0;
+            let own = |view: &View| client(view.branch) == client(branch.branch);
+            let versions: Vec<View> = table.views().filter(own).collect();
             let done = repair(self.disk, branch.head(), &versions, self.options, rest)?;
             self.repaired.add(done);
         }

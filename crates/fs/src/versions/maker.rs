@@ -13,6 +13,7 @@ use crate::error::{FsError, Result};
 use crate::layout::format::{
     BRANCH_MAKER_INDEX, MakerV1, RECORD_VERSION, SNAPSHOT_MAKER_INDEX, VOLUME_LIST, split_head,
 };
+use crate::layout::volume::check_kind;
 
 /// The index of the record. Branches and snapshots have different ones, since other users may
 /// create snapshots of a branch.
@@ -28,6 +29,9 @@ const fn index(of: View) -> u64 {
 /// # Errors
 /// [`FsError::Corrupted`]; errors of the disk.
 pub fn maker(disk: &dyn LogicalDisk, of: View) -> Result<Option<u32>> {
+    if check_kind(disk, of).is_err() {
+        return Ok(None);
+    }
     let Some(record) = disk.record(of, VOLUME_LIST, index(of))? else { return Ok(None) };
     let (maker, _) = split_head::<MakerV1>(&record, "the maker of a version")?;
     if maker.version != RECORD_VERSION {
@@ -44,8 +48,9 @@ pub fn maker(disk: &dyn LogicalDisk, of: View) -> Result<Option<u32>> {
 /// it.
 ///
 /// # Errors
-/// Errors of the disk.
+/// [`FsError::NoFiles`]; errors of the disk.
 pub fn note_maker(disk: &dyn LogicalDisk, of: View, uid: u32) -> Result<()> {
+    check_kind(disk, of)?;
     let maker = MakerV1 {
         version: RECORD_VERSION,
         reserved: [0; 3],
@@ -65,7 +70,9 @@ pub fn note_maker(disk: &dyn LogicalDisk, of: View, uid: u32) -> Result<()> {
 /// # Errors
 /// Errors of the disk.
 pub fn forget_maker(disk: &dyn LogicalDisk, head: View) -> Result<()> {
-    if disk.record(head, VOLUME_LIST, BRANCH_MAKER_INDEX)?.is_some() {
+    if check_kind(disk, head).is_ok()
+        && disk.record(head, VOLUME_LIST, BRANCH_MAKER_INDEX)?.is_some()
+    {
         let mut aru = Aru::new(head);
         aru.delete_record(VOLUME_LIST, BRANCH_MAKER_INDEX);
         disk.commit(aru)?;

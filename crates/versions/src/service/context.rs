@@ -56,9 +56,14 @@ pub(super) fn refuse_disk(error: Error) -> AdminError {
         Error::NoSuchView(_) => {
             AdminError("the branch is gone: somebody has deleted it meanwhile".into())
         }
+        Error::OtherClient(_) => AdminError(OTHER_CLIENT.into()),
         other => refuse(other),
     }
 }
+
+/// The refusal to bring versions of two clients together.
+const OTHER_CLIENT: &str = "the two belong to different clients of the volume, which have nothing in \
+                            common; `dendro client list` lists them";
 
 /// The same for a version that cannot be deleted.
 pub(super) fn cannot_delete(error: Error, view: View, table: &VersionTable) -> AdminError {
@@ -154,6 +159,12 @@ impl Service {
                 Err(AdminError(format!("{what} is past; name a branch, without @")))
             }
         }
+    }
+
+    /// Refuses two versions of which each belongs to another client.
+    pub(super) fn check_same_client(&self, table: &VersionTable, a: View, b: View) -> Answer<()> {
+        let client = |view: View| table.client_of(view.branch).0;
+        if client(a) == client(b) { Ok(()) } else { Err(AdminError(OTHER_CLIENT.into())) }
     }
 
     pub(super) fn check_not_mounted(&self, table: &VersionTable, view: View) -> Answer<()> {

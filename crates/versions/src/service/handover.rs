@@ -31,7 +31,9 @@ impl Service {
         let table = self.disk.versions();
         Ok(Some(match request {
             VersionsRequest::Promote { branch, .. } => {
-                Handover { head: table.main_head(), like: self.branch(&table, branch)? }
+                let (head, like) = (table.main_head(), self.branch(&table, branch)?);
+                self.check_same_client(&table, head, like)?;
+                Handover { head, like }
             }
             VersionsRequest::Replace { with, .. } => self.replacement(&table, with)?,
             VersionsRequest::Rollback { to, undo, .. } => {
@@ -174,6 +176,7 @@ impl Service {
     fn replacement(&self, table: &VersionTable, with: &str) -> Answer<Handover> {
         let head = self.head(table, &VersionName::default())?;
         let like = self.branch(table, with)?;
+        self.check_same_client(table, head, like)?;
         match head == like {
             true => {
                 Err(AdminError(format!(":{with} is what is there already; name another branch")))

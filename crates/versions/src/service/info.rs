@@ -20,6 +20,7 @@ pub(super) fn branch(branch: &Branch, table: &VersionTable) -> BranchInfo {
         parent: branch.parent.map(|(parent, _)| parent),
         parent_epoch: branch.parent.map(|(_, epoch)| epoch),
         created_unix_ns: branch.time.0,
+        client_kind: None,
         replaced: None,
     }
 }

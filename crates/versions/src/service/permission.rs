@@ -47,7 +47,14 @@ impl Service {
                 | Asked::Removed { .. }
                 | Asked::Undelete { .. }
         );
-        let can_be_delegated = !matches!(request, Asked::Promote { .. });
+        let can_be_delegated = !matches!(
+            request,
+            Asked::Promote { .. }
+                | Asked::Clients
+                | Asked::CreateClient { .. }
+                | Asked::DeleteClient { .. }
+                | Asked::RenameClient { .. }
+        );
         match (can_be_delegated, is_looking || asker.is_delegate) {
             (false, _) => return deny(NOT_FOR_OTHERS),
             (true, false) => return deny(NOT_DELEGATED),
@@ -80,7 +87,11 @@ impl Service {
                 self.check_replacement(table, with, since.as_ref(), *how)
             }
             Asked::Rollback { to, undo, how } => self.check_rollback(table, to, *undo, *how),
-            Asked::Promote { .. } => deny(NOT_FOR_OTHERS),
+            Asked::Promote { .. }
+            | Asked::Clients
+            | Asked::CreateClient { .. }
+            | Asked::DeleteClient { .. }
+            | Asked::RenameClient { .. } => deny(NOT_FOR_OTHERS),
         }
     }
 
@@ -114,7 +125,11 @@ impl Service {
 
     fn is_seen(&self, table: &VersionTable, view: View) -> Answer<bool> {
         let here = self.here(table);
-        let is_named = || table.snapshot_of(view).is_some_and(|of| of.name.is_some());
+        // The hidden directory shows the snapshots of its own client.
+        let is_named = || {
+            table.snapshot_of(view).is_some_and(|of| of.name.is_some())
+                && self.check_same_client(table, view, here).is_ok()
+        };
         let is_past = || table.past(here).iter().any(|snapshot| snapshot.view() == view);
         Ok(view == here || is_named() || is_past() || self.is_own(view)?)
     }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use dendro_control::AdminError;
 use dendro_control::versions::{
-    DeletedInfo, DiffInfo, HistoryInfo, MAX_CHANGES, RemovedInfo, UsageInfo, VersionList,
-    VersionName, VersionsReply, VersionsRequest, ViewName,
+    BranchInfo, ChangeInfo, DeletedInfo, DiffInfo, HistoryInfo, MAX_CHANGES, RemovedInfo,
+    UsageInfo, VersionList, VersionName, VersionsReply, VersionsRequest, ViewName,
 };
-use dendro_disk::{Error, VersionTable, View};
-use dendro_fs::FileKind;
-use dendro_fs::versions::{diff, history, removed, seen};
+use dendro_disk::{Error, Lid, VersionTable, View};
+use dendro_fs::versions::{Tree, diff, history, removed, seen};
+use dendro_fs::{FileKind, FsError};
 
 use super::context::{Answer, Service, bytes_of, cannot_delete, refuse, refuse_disk};
 use super::info;
@@ -76,6 +76,17 @@ impl Service {
             VersionsRequest::Removed { of, path } => {
                 self.removed(&table, of, path).map(VersionsReply::Removed)
             }
+            VersionsRequest::Clients => Ok(VersionsReply::Clients(self.clients(&table))),
+            VersionsRequest::CreateClient { name, kind, uid, gid } => {
+                self.create_client(name, kind, (*uid, *gid))
+            }
+            VersionsRequest::DeleteClient { name, dry_run } => {
+                let deleted = self.delete_client(&table, name, *dry_run)?;
+                self.done(VersionsReply::Deleted(deleted))
+            }
+            VersionsRequest::RenameClient { client, name } => {
+                self.rename_client(&table, client, name)
+            }
             VersionsRequest::Undelete { from, path, to } => {
                 let restored = self.undelete(&table, from.as_ref(), path, to.as_deref())?;
                 self.done(VersionsReply::Restored(restored))
@@ -95,19 +106,31 @@ impl Service {
         dry_run: bool,
     ) -> Answer<Vec<DeletedInfo>> {
         let mut views = Vec::new();
-        let mut trial = table.clone();
         for name in names {
             let view = self.exact(table, name)?;
             if !views.contains(&view) {
-                // All or none: mistakes are found before any is deleted.
-                let deleted = trial.delete(view);
-                // For the main branch the reason is another: unmounting it would not help.
-                if !matches!(deleted, Err(Error::InUse(..))) {
-                    self.check_not_mounted(table, view)?;
-                }
-                deleted.map_err(|error| cannot_delete(error, view, table))?;
                 views.push(view);
             }
+        }
+        self.delete_views(table, views, dry_run)
+    }
+
+    /// Deletes these versions, in their order, or reports what that would free.
+    pub(super) fn delete_views(
+        &self,
+        table: &VersionTable,
+        views: Vec<View>,
+        dry_run: bool,
+    ) -> Answer<Vec<DeletedInfo>> {
+        let mut trial = table.clone();
+        for view in views.iter().copied() {
+            // All or none: mistakes are found before any is deleted.
+            let deleted = trial.delete(view);
+            // For the main branch the reason is another: unmounting it would not help.
+            if !matches!(deleted, Err(Error::InUse(..))) {
+                self.check_not_mounted(table, view)?;
+            }
+            deleted.map_err(|error| cannot_delete(error, view, table))?;
         }
         let mut freed = HashMap::new();
         let mut together_bytes = None;
@@ -141,6 +164,16 @@ impl Service {
         skip: u64,
     ) -> Answer<DiffInfo> {
         let (old, new) = (self.resolve(table, old)?, self.resolve(table, new)?);
+        self.check_same_client(table, old, new)?;
+        let name = |view: View| Some(ViewName { branch: view.branch, epoch: view.epoch });
+        if let Err(FsError::NoFiles(_)) = Tree::new(&*self.disk, new) {
+            return self.diff_of_lists(old, new, skip).map(|(changes, more)| DiffInfo {
+                changes,
+                more,
+                old: name(old),
+                new: name(new),
+            });
+        }
         let mut changes = diff(&*self.disk, old, new).map_err(refuse)?;
         if let Some(who) = self.who() {
             changes = seen(&*self.disk, old, new, changes, who).map_err(refuse)?;
@@ -149,8 +182,30 @@ impl Service {
         let listed: Vec<_> =
             changes.iter().skip(skip).take(MAX_CHANGES).map(info::change).collect();
         let more = changes.len() > skip.saturating_add(listed.len());
-        let name = |view: View| Some(ViewName { branch: view.branch, epoch: view.epoch });
         Ok(DiffInfo { changes: listed, more, old: name(old), new: name(new) })
+    }
+
+    /// The lists that differ, and whether there are more. They are what changes in versions that
+    /// hold no files.
+    fn diff_of_lists(&self, old: View, new: View, skip: u64) -> Answer<(Vec<ChangeInfo>, bool)> {
+        let (skip, max) = (usize::try_from(skip).unwrap_or(usize::MAX), MAX_CHANGES);
+        let most = skip.saturating_add(max).saturating_add(1);
+        let lists = self.disk.changed_lists(old, new, Lid(0), most).map_err(refuse_disk)?;
+        let has = |view, list| self.disk.hints(view, list).map(|found| found.is_some());
+        let change = |list: &Lid| {
+            Ok(ChangeInfo {
+                change: match (has(old, *list)?, has(new, *list)?) {
+                    (true, false) => '-',
+                    (false, true) => '+',
+                    _ => 'M',
+                },
+                kind: "list".into(),
+                path: list.to_string(),
+                old_path: None,
+            })
+        };
+        let listed: Result<_, Error> = lists.iter().skip(skip).take(max).map(change).collect();
+        Ok((listed.map_err(refuse_disk)?, lists.len() == most))
     }
 
     fn history(
@@ -201,12 +256,16 @@ impl Service {
 
 fn list(table: &VersionTable) -> VersionList {
     let descendants = info::descendants(table);
+    let client_kind = |of: u32| table.kind_of(of).map(|kind| kind.name().to_owned());
     VersionList {
         epoch: table.epoch,
         branches: table
             .branches()
             .filter(|branch| !branch.is_receiving())
-            .map(|branch| info::branch(branch, table))
+            .map(|branch| BranchInfo {
+                client_kind: client_kind(branch.branch),
+                ..info::branch(branch, table)
+            })
             .collect(),
         ancestors: table.ancestors().map(|(of, parent)| info::ancestor(of, parent)).collect(),
         snapshots: table.snapshots().map(|of| info::snapshot_of(of, table, &descendants)).collect(),

@@ -60,7 +60,7 @@ impl Look {
                 }
                 Err(FsError::Corrupted(_) | FsError::Disk(_)) => None,
                 // A forged description says so.
-                Err(FsError::NoFiles) => {
+                Err(FsError::NoFiles(_)) => {
                     holds_files = false;
                     None
                 }

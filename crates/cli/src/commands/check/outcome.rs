@@ -114,6 +114,12 @@ fn looked_at(report: &CheckReport) -> String {
             count => format!("trees of {count} versions"),
         },
     ];
+    if report.versions_without_files > 0 {
+        looked_at.push(format!(
+            "the lists of {} without files",
+            text::counted(report.versions_without_files as u64, "version", "versions")
+        ));
+    }
     if report.log_rolled_forward {
         looked_at.push("the log behind the checkpoint, rolled forward in memory".into());
     }

@@ -82,6 +82,7 @@ const FORKS: &[(&str, u8)] = &[
     ("dendro-try", 1),
     ("dendro-diff", 1),
 ];
+const CLIENTS: &[(&str, u8)] = &[("dendro-client", 1), ("dendro-mount", 1), ("dendro-snapshot", 1)];
 const READING: &[(&str, u8)] = &[
     ("dendro-ls", 1),
     ("dendro-cat", 1),
@@ -89,6 +90,7 @@ const READING: &[(&str, u8)] = &[
     ("dendro-check", 1),
     ("dendro-mount", 1),
 ];
+const CREATE_CLIENT: &str = "dendro client create a.img:b\ndendro mount a.img:b mnt";
 const CLEANING: &[(&str, u8)] = &[("dendro-clean", 1), ("dendro-segments", 1), ("dendro-stat", 1)];
 
 /// A page of a command with the usual exit statuses.
@@ -725,6 +727,14 @@ const PAGES: &[(&str, Page)] = &[
     (
         "dendro-branch-delete",
         plain(&[("See what that would free:", "dendro branch delete -n mnt:draft")], FORKS),
+    ),
+    ("dendro-client", plain(&[("A second file system:", "dendro client create a.img:b")], CLIENTS)),
+    ("dendro-client-list", plain(&[("As JSON:", "dendro client list --json mnt")], CLIENTS)),
+    ("dendro-client-create", plain(&[("Make one and mount it:", CREATE_CLIENT)], CLIENTS)),
+    ("dendro-client-rename", plain(&[("Rename it:", "dendro client rename a.img:b c")], CLIENTS)),
+    (
+        "dendro-client-delete",
+        plain(&[("Delete all of it:", "dendro client delete a.img:b")], CLIENTS),
     ),
     (
         "dendro-set",

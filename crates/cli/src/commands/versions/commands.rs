@@ -69,10 +69,26 @@ pub(crate) fn delete_versions(
     [dry_run, verbose, json]: [bool; 3],
 ) -> Result<(), Failure> {
     let deleted = delete(target, more, dry_run)?;
+    print_deleted(&deleted, [dry_run, verbose, json])
+}
+
+/// Reports what was, or would be, deleted, if that is wanted.
+pub(crate) fn print_deleted(
+    deleted: &[DeletedInfo],
+    [dry_run, verbose, json]: [bool; 3],
+) -> Result<(), Failure> {
     match (json, verbose) {
         (true, _) => json::print_list("deleted", &deleted),
-        (false, true) => output::print(&deleted_text(&deleted, dry_run)),
+        (false, true) => output::print(&deleted_text(deleted, dry_run)),
         (false, false) => Ok(()),
+    }
+}
+
+/// What a reply says that was, or would be, deleted.
+pub(crate) fn deleted(reply: VersionsReply) -> Result<Vec<DeletedInfo>, Failure> {
+    match reply {
+        VersionsReply::Deleted(deleted) => Ok(deleted),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -136,12 +152,16 @@ fn list_text(list: &VersionList) -> String {
             _ => "-".into(),
         };
         let kind = if branch.main { "main branch" } else { "branch" };
+        let kind = match &branch.client_kind {
+            Some(of_client) => format!("{kind} ({of_client})"),
+            None => kind.to_owned(),
+        };
         [
             format!(":{}", branch.name),
             list.epoch.to_string(),
             time(branch.created_unix_ns),
             made_from,
-            kind.to_owned(),
+            kind,
         ]
     };
     let snapshot_row = |snapshot: &SnapshotInfo| {
@@ -179,10 +199,7 @@ fn delete(target: &str, more: &[String], dry_run: bool) -> Result<Vec<DeletedInf
         let version = name::parse_version(text, &now).map_err(wrong_usage)?;
         versions.push(version);
     }
-    match keeper.ask(VersionsRequest::Delete { versions, dry_run })? {
-        VersionsReply::Deleted(deleted) => Ok(deleted),
-        other => Err(unexpected(&other)),
-    }
+    deleted(keeper.ask(VersionsRequest::Delete { versions, dry_run })?)
 }
 
 fn deleted_text(deleted: &[DeletedInfo], dry_run: bool) -> String {

@@ -131,6 +131,7 @@ mod tests {
     /// Branch number, name, and from which branch and epoch.
     fn branch(number: u32, name: &str, from: Option<(u32, u64)>) -> BranchInfo {
         BranchInfo {
+            client_kind: None,
             branch: number,
             name: name.into(),
             main: number == 0,

@@ -1,0 +1,78 @@
+//! The arguments of `dendro client`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    #[command(subcommand)]
+    pub(crate) verb: ClientVerb,
+}
+
+/// What a client keeps.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum Kind {
+    /// Directories and files: `dendro mount TARGET:CLIENT`
+    #[default]
+    Files,
+    /// Lists of a program that uses the library
+    Application,
+}
+
+impl Kind {
+    /// What requests call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Application => "application",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientVerb {
+    /// List the clients of a volume: what it was made for, and those beside that
+    List {
+        /// The volume
+        #[arg(default_value = ".")]
+        target: String,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a client with nothing in it: an empty file system, or lists of a program (block devices
+    /// are made by `dendro block create`)
+    Create {
+        /// TARGET:CLIENT, the volume and what to call the client
+        target: String,
+        /// What it keeps
+        #[arg(short, long, value_enum, default_value_t)]
+        kind: Kind,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a client with all its branches and snapshots
+    Delete {
+        /// TARGET:CLIENT
+        target: String,
+        /// Only say what would be deleted, and what each alone would free
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+        /// Say what was deleted
+        #[arg(short, long)]
+        verbose: bool,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a client another name
+    Rename {
+        /// TARGET:CLIENT
+        target: String,
+        /// The new name
+        name: String,
+        /// Print what it is called now as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
