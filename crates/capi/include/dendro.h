@@ -5,8 +5,9 @@
  * See also dendro(3). This file is made by cbindgen; change the sources in crates/capi.
  *
  * VOLUMES
- *   A volume is an image file, a block device, or memory. It holds files or lists, not both. One
- *   process has it open at a time. Volumes are those of the command dendro(1).
+ *   A volume is an image file, a block device, or memory. It holds files or lists, and other
+ *   clients beside these: dendro_client_create(). One process has it open at a time. Volumes are
+ *   those of the command dendro(1).
  *
  * LISTS AND UNITS
  *   A list has records, from 1 to 1,024 bytes each, and pages of 4,096 bytes, both with an index.
@@ -122,6 +123,26 @@
  * Contents of a volume: lists.
  */
 #define DENDRO_LISTS 2
+
+/**
+ * Kind of a client: one that this version of the library does not know.
+ */
+#define DENDRO_CLIENT_UNKNOWN 0
+
+/**
+ * Kind of a client: files and directories.
+ */
+#define DENDRO_CLIENT_FILES 1
+
+/**
+ * Kind of a client: a block device, whose blocks are the pages of the first list.
+ */
+#define DENDRO_CLIENT_BLOCK 2
+
+/**
+ * Kind of a client: lists of a program.
+ */
+#define DENDRO_CLIENT_APPLICATION 3
 
 /**
  * Option: nothing is written. What lies behind the last checkpoint is read into memory.
@@ -1236,6 +1257,39 @@ int dendro_version_roll_back(const struct dendro_volume *volume,
                              struct dendro_view head,
                              struct dendro_view to,
                              struct dendro_view *view);
+
+/**
+ * Makes a client called `name` beside the one that the volume was made for, and puts the head of
+ * its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES,
+ * DENDRO_CLIENT_BLOCK and DENDRO_CLIENT_APPLICATION. A client of files has an empty root
+ * directory; the others have the list DENDRO_ROOT_LIST. Its lists may have numbers that lists of
+ * other clients have. It is there whole or not at all. dendro_version_find() finds it by its name
+ * again.
+ *
+ * Returns: 0.
+ *
+ * Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name, or there is no
+ * such kind. ENOSPC, EROFS, EIO.
+ *
+ * Threads: any.
+ */
+int dendro_client_create(const struct dendro_volume *volume,
+                         const char *name,
+                         uint32_t kind,
+                         struct dendro_view *view);
+
+/**
+ * Puts the kind of the client that a version belongs to into `*kind`.
+ *
+ * Returns: 0.
+ *
+ * Errors: ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int dendro_client_kind(const struct dendro_volume *volume,
+                       struct dendro_view version,
+                       uint32_t *kind);
 
 /**
  * Lists the versions of a volume: the heads, then the snapshots. Later changes do not show.

@@ -41,6 +41,15 @@ pub const DENDRO_FILES: u32 = 1;
 /// Contents of a volume: lists.
 pub const DENDRO_LISTS: u32 = 2;
 
+/// Kind of a client: one that this version of the library does not know.
+pub const DENDRO_CLIENT_UNKNOWN: u32 = 0;
+/// Kind of a client: files and directories.
+pub const DENDRO_CLIENT_FILES: u32 = 1;
+/// Kind of a client: a block device, whose blocks are the pages of the first list.
+pub const DENDRO_CLIENT_BLOCK: u32 = 2;
+/// Kind of a client: lists of a program.
+pub const DENDRO_CLIENT_APPLICATION: u32 = 3;
+
 /// Option: nothing is written. What lies behind the last checkpoint is read into memory.
 pub const DENDRO_READ_ONLY: u32 = 1;
 /// Option: segments that become free are not given back to the device, so that an image file does

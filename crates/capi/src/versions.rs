@@ -5,10 +5,12 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::vec::IntoIter;
 
+use dendrofs::ClientKind;
 use dendrofs::disk::{Branch, Snapshot, VersionTable};
 
 use crate::border::{Handle, Health, close, hand_out, on, place};
 use crate::types::{
+    DENDRO_CLIENT_APPLICATION, DENDRO_CLIENT_BLOCK, DENDRO_CLIENT_FILES, DENDRO_CLIENT_UNKNOWN,
     DENDRO_HEAD, DENDRO_VERSION_HAS_PARENT, DENDRO_VERSION_HEAD, DENDRO_VERSION_HELD,
     DENDRO_VERSION_MAIN, DENDRO_VERSION_UNNAMED, Version, View, name_of,
 };
@@ -219,6 +221,59 @@ pub extern "C" fn dendro_version_roll_back(
     on(volume, |_, volume| {
         let made = volume.inner().roll_back(head.into(), to.into())?;
         put(made.into(), view)
+    })
+}
+
+/// Makes a client called `name` beside the one that the volume was made for, and puts the head of
+/// its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES,
+/// DENDRO_CLIENT_BLOCK and DENDRO_CLIENT_APPLICATION. A client of files has an empty root
+/// directory; the others have the list DENDRO_ROOT_LIST. Its lists may have numbers that lists of
+/// other clients have. It is there whole or not at all. dendro_version_find() finds it by its name
+/// again.
+///
+/// Returns: 0.
+///
+/// Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name, or there is no
+/// such kind. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_client_create(
+    volume: Option<&Volume>,
+    name: *const c_char,
+    kind: u32,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let kind = u8::try_from(kind).ok().and_then(ClientKind::from_code);
+        let kind = kind.unwrap_or(ClientKind::Unknown(0));
+        let made = volume.inner().create_client(call.text(name)?, kind)?;
+        put(made.into(), view)
+    })
+}
+
+/// Puts the kind of the client that a version belongs to into `*kind`.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such version. EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_client_kind(
+    volume: Option<&Volume>,
+    version: View,
+    kind: Option<&mut MaybeUninit<u32>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        let place = place(kind)?;
+        place.write(match volume.inner().client_kind(version.into())? {
+            ClientKind::Files => DENDRO_CLIENT_FILES,
+            ClientKind::Block => DENDRO_CLIENT_BLOCK,
+            ClientKind::Application => DENDRO_CLIENT_APPLICATION,
+            ClientKind::Unknown(_) => DENDRO_CLIENT_UNKNOWN,
+        });
+        Ok(0)
     })
 }
 

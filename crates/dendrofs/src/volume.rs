@@ -309,6 +309,15 @@ impl Volume {
         Ok(made.head())
     }
 
+    /// What the client keeps that a version belongs to.
+    ///
+    /// # Errors
+    /// [`Error::Files`] if that cannot be read.
+    pub fn client_kind(&self, version: View) -> Result<ClientKind> {
+        self.versions().check(version)?;
+        Ok(dendro_fs::contents_of(self.disk(), version)?)
+    }
+
     /// The clients of the volume. The one that it was made for is the first.
     ///
     /// # Errors
@@ -319,11 +328,8 @@ impl Volume {
         let known = |of: dendro_disk::Client| {
             let head = of.head.map(head);
             let any = head.or_else(|| of.views.first().copied());
-            let kind = match (of.kind, any) {
-                (Some(kind), _) => kind,
-                (None, Some(view)) => dendro_fs::contents_of(self.disk(), view)?,
-                (None, None) => ClientKind::Unknown(0),
-            };
+            let unknown = of.kind.unwrap_or(ClientKind::Unknown(0));
+            let kind = any.map_or(Ok(unknown), |view| self.client_kind(view))?;
             let name = head.and_then(|head| table.branch_of(head)).map(|of| of.name.clone());
             Ok(Client { name, kind, head, versions: of.views })
         };

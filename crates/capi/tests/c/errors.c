@@ -129,6 +129,17 @@ static void wrong_versions(dendro_volume *volume)
 	RETURNS(-EEXIST, dendro_version_clone(volume, snapshot, "main", NULL));
 	RETURNS(-ESTALE, dendro_version_clone(volume, none, "work", NULL));
 	RETURNS(0, dendro_version_clone(volume, snapshot, "work", &branch));
+	uint32_t kind;
+	dendro_view client;
+	RETURNS(-EEXIST, dendro_client_create(volume, "work", DENDRO_CLIENT_BLOCK, NULL));
+	RETURNS(-EINVAL, dendro_client_create(volume, "odd", 77, NULL));
+	RETURNS(0, dendro_client_create(volume, "client", DENDRO_CLIENT_BLOCK, &client));
+	RETURNS(0, dendro_client_kind(volume, client, &kind));
+	CHECK(kind == DENDRO_CLIENT_BLOCK);
+	RETURNS(0, dendro_client_kind(volume, head, &kind));
+	CHECK(kind == DENDRO_CLIENT_FILES || kind == DENDRO_CLIENT_APPLICATION);
+	RETURNS(-ESTALE, dendro_client_kind(volume, none, &kind));
+	RETURNS(0, dendro_version_delete(volume, client));
 	RETURNS(-EBUSY, dendro_version_delete(volume, head));
 	RETURNS(0, dendro_version_hold(volume, snapshot, 1));
 	RETURNS(-EBUSY, dendro_version_delete(volume, snapshot));

@@ -1,9 +1,8 @@
 //! `dendro client`: several users of one volume, each with versions of its own.
 
 use dendro_control::versions::{ClientInfo, VersionName, VersionsReply, VersionsRequest};
-use serde::Serialize;
 
-use super::versions::{deleted, print_deleted};
+use super::versions::{deleted, print_deleted, print_renamed};
 use crate::args::clients::{ClientArgs, ClientVerb, Kind};
 use crate::failure::{Failure, usage};
 use crate::output::local_time::time;
@@ -72,19 +71,11 @@ fn create(target: &str, kind: Kind, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-/// A renamed client.
-#[derive(Serialize)]
-struct Renamed<'a> {
-    old_name: String,
-    name: &'a str,
-}
-
 fn rename(target: &str, name: &str, as_json: bool) -> Result<(), Failure> {
     let (keeper, client) = named(target)?;
     let request = VersionsRequest::RenameClient { client: client.clone(), name: name.to_owned() };
     match keeper.ask(request)? {
-        VersionsReply::Done if as_json => json::print(&Renamed { old_name: client, name }),
-        VersionsReply::Done => Ok(()),
+        VersionsReply::Done => print_renamed(format!(":{client}"), format!(":{name}"), as_json),
         other => Err(unexpected(&other)),
     }
 }

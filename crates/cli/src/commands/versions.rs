@@ -14,7 +14,8 @@ mod replace;
 mod usage;
 
 pub(crate) use commands::{
-    clone, delete_versions, deleted, print_deleted, rename_version, snapshot, versions,
+    clone, delete_versions, deleted, print_deleted, print_renamed, rename_version, snapshot,
+    versions,
 };
 pub(crate) use diff::diff;
 pub(crate) use files::{history, undelete};

@@ -297,7 +297,7 @@ pub struct ClientInfo {
     /// program does not know, or cannot read.
     pub kind: String,
     /// Whether it is the one that the volume was made for, which cannot be deleted.
-    pub first: bool,
+    pub original: bool,
     /// How many branches with a head it has.
     pub branch_count: usize,
     /// How many snapshots it has.

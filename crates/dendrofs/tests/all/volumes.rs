@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dendrofs::disk::{Aru, ListHints};
-use dendrofs::{CreateOptions, Error, OpenOptions, Runner, Volume};
+use dendrofs::{ClientKind, CreateOptions, Error, OpenOptions, Runner, Volume};
 
 const LEN_BYTES: u64 = 64 << 20;
 
@@ -181,4 +181,43 @@ fn a_check_of_files_finds_nothing_wrong_with_a_volume_of_lists() {
     for view in [volume.main(), snapshot] {
         assert_eq!(dendro_fs::verify(volume.disk(), view).unwrap(), []);
     }
+}
+
+#[test]
+fn clients_keep_what_they_have_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let volume = Volume::create(&path, LEN_BYTES, &CreateOptions::lists()).unwrap();
+    let files = volume.create_client("files", ClientKind::Files).unwrap();
+    let lists = volume.create_client("lists", ClientKind::Application).unwrap();
+    volume.files(files).unwrap().write("file", b"kept").unwrap();
+    for (view, value) in [(volume.main(), b"of the first"), (lists, b"of the other")] {
+        let mut unit = Aru::new(view);
+        unit.put_record(Volume::ROOT, 0, value.to_vec());
+        volume.disk().commit(unit).unwrap();
+        assert_eq!(volume.files(view).unwrap_err().errno(), libc::EOPNOTSUPP);
+    }
+    let error = volume.create_client("files", ClientKind::Block).unwrap_err();
+    assert_eq!(error.errno(), libc::EEXIST);
+    assert!(volume.create_client("odd", ClientKind::Unknown(9)).is_err());
+    // One that is only begun is no client, and is gone when the volume is opened the next time.
+    volume.disk().begin_receive(None, Some(ClientKind::Files)).unwrap();
+    assert_eq!(volume.versions().branches().count(), 4);
+    volume.close().unwrap();
+    let volume = Volume::open(&path, &OpenOptions::new()).unwrap();
+    assert_eq!(volume.versions().branches().count(), 3);
+    let known = |of: &dendrofs::Client| (of.name.clone().unwrap(), of.kind);
+    let clients: Vec<_> = volume.clients().unwrap().iter().map(known).collect();
+    let expected = [
+        ("main", ClientKind::Application),
+        ("files", ClientKind::Files),
+        ("lists", ClientKind::Application),
+    ];
+    assert_eq!(clients, expected.map(|(name, kind)| (name.to_owned(), kind)));
+    let files = volume.view("files").unwrap();
+    assert_eq!(volume.files(files).unwrap().read("file").unwrap(), b"kept");
+    let lists = volume.view("lists").unwrap();
+    let record = volume.disk().record(lists, Volume::ROOT, 0).unwrap().unwrap();
+    assert_eq!(&*record, b"of the other");
+    assert_eq!(volume.client_kind(lists).unwrap(), ClientKind::Application);
 }

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use dendro_base::sync::Arc;
 use dendro_base::{Rng, Timestamp};
 use dendro_disk::model::{ModelDisk, ModelState};
-use dendro_disk::{Aru, Lid, LogicalDisk, Snapshot, Versions, View};
+use dendro_disk::{Aru, ClientKind, Lid, LogicalDisk, Op, Snapshot, Versions, View};
 
 use super::check::damage;
 use super::damage::sample;
-use super::{Fixture, USER, noatime};
+use super::{Fixture, USER, format_options, noatime};
 use crate::format::{HEAD_INDEX, ORPHAN_LIST, ORPHAN_PUNCH, PUNCHED_RANGES, VOLUME_LIST};
 use crate::layout::inode::{Inode, InodeState};
 use crate::layout::{dirent, orphan_list};
 use crate::testing::StepClock;
 use crate::{
-    BEFORE_REPAIR, FileKind, FileSystem, Finding, FindingCode, FsError, Ino, Mending,
-    RepairOptions, repair, repair_branches, verify,
+    BEFORE_REPAIR, FileKind, FileSystem, Finding, FindingCode, FormatOptions, FsError, Ino,
+    Mending, Options, RepairOptions, create_client, repair, repair_branches, verify,
 };
 
 const OPTIONS: RepairOptions = RepairOptions {
@@ -691,6 +691,34 @@ fn all_branches_are_repaired_and_stay_as_they_were_in_snapshots() {
     assert_eq!(state(kept()[0].view()), state(empty));
     assert_eq!(repair(), vec![]);
     assert_eq!(kept().len(), 1);
+}
+
+#[test]
+fn a_repair_takes_nothing_from_other_clients() {
+    let fixture = sample();
+    let disk = copy(&fixture.disk);
+    let theirs = FormatOptions { hash_key: [3; 16], ..format_options() };
+    for (name, kind) in [("files", ClientKind::Files), ("device", ClientKind::Block)] {
+        create_client(&*disk, name, kind, &theirs, &StepClock::default()).unwrap();
+    }
+    let mut aru = Aru::new(View::HEAD);
+    aru.push(Op::DeleteRecord { list: VOLUME_LIST, index: HEAD_INDEX });
+    disk.commit(aru).unwrap();
+    let mut shown = Vec::new();
+    let mut show = |branch: &str| shown.push(branch.to_owned());
+    let repaired = repair_branches(&*disk, &OPTIONS, &mut show, &mut || Ok(())).unwrap();
+    assert!(repaired.mended.iter().any(|of| of.code == FindingCode::BadVolume));
+    assert_eq!(shown[..3], ["main", "files", "device"]);
+    let record = disk.record(View::HEAD, VOLUME_LIST, HEAD_INDEX).unwrap().unwrap();
+    let has_key = |key: [u8; 16]| record.windows(16).any(|part| part == key);
+    assert!(has_key(OPTIONS.hash_key) && !has_key(theirs.hash_key));
+    // Nothing was looked for in the device, or changed there.
+    let device = disk.versions().branch_named("device").unwrap().head();
+    assert_eq!(disk.lists(device, Lid(0), 9), Ok(vec![Lid::FIRST]));
+    assert_eq!(verify(&*disk, device), Ok(vec![]));
+    let options = Options { view: device, ..Options::default() };
+    let refused = FileSystem::mount(disk, options, Arc::new(StepClock::default())).map(drop);
+    assert_eq!(refused, Err(FsError::NoFiles(ClientKind::Block)));
 }
 
 /// Damage at random, and a repair of it, also after crashes.

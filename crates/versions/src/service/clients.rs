@@ -24,7 +24,7 @@ impl Service {
             client: client.number,
             name: name_of(client, table),
             kind: kind.map_or("unknown", ClientKind::name).to_owned(),
-            first: client.number == FIRST_CLIENT,
+            original: client.number == FIRST_CLIENT,
             branch_count: heads,
             snapshot_count: client.views.len() - heads,
             created_unix_ns: client.head.and_then(|of| table.branch(of)).map(|of| of.time.0),

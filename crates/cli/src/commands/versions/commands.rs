@@ -32,8 +32,16 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
 pub(crate) fn rename_version(target: &str, name: &str, as_json: bool) -> Result<(), Failure> {
     let old = change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })?;
     let sign = if old.moment.is_some() { '@' } else { ':' };
-    let facts = Renamed { old_version: named(&old), version: format!("{sign}{name}") };
-    if as_json { json::print(&facts) } else { Ok(()) }
+    print_renamed(named(&old), format!("{sign}{name}"), as_json)
+}
+
+/// Reports what a version is called now, if that is wanted.
+pub(crate) fn print_renamed(
+    old_version: String,
+    version: String,
+    as_json: bool,
+) -> Result<(), Failure> {
+    if as_json { json::print(&Renamed { old_version, version }) } else { Ok(()) }
 }
 
 fn hold(target: &str, held: bool, as_json: bool) -> Result<(), Failure> {
