@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use dendro_base::sync::Mutex;
-use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
+use dendro_disk::{LogicalDisk, Snapshot, VersionTable, Versions, View};
 use dendro_nbd::{Errno, Export, Exports, Failure, ListedExport};
 
 use crate::device::BlockDevice;
 use crate::manage;
 
 /// All block devices of a disk, as exports. A device is named as its branch, and a snapshot of it
-/// as `BRANCH@SNAPSHOT`; the empty name is that of the only device, if there is one only.
+/// as `BRANCH@SNAPSHOT` or `@SNAPSHOT`; the empty name is that of the only device, if there is one
+/// only.
 pub struct Devices {
     disk: Arc<dyn Versions>,
     read_only: bool,
@@ -61,9 +62,13 @@ fn view_of(versions: &VersionTable, name: &str) -> Option<View> {
     let Some((branch, snapshot)) = name.split_once('@') else {
         return Some(versions.branch_named(name)?.head());
     };
-    let head = versions.branch_named(branch)?.head();
     let title = format!("@{snapshot}");
-    versions.past(head).iter().find(|of| of.title() == title).map(|of| of.view())
+    let is_it = |of: &&Snapshot| of.title() == title;
+    let found = match branch {
+        "" => versions.snapshots().find(is_it),
+        branch => versions.past(versions.branch_named(branch)?.head()).into_iter().find(is_it),
+    };
+    found.map(Snapshot::view)
 }
 
 impl Exports for Devices {

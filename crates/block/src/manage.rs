@@ -1,5 +1,6 @@
 //! Making, resizing and listing devices.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use dendro_base::units::PAGE_SIZE;
@@ -15,7 +16,9 @@ use crate::error::{Error, Result};
 pub struct Listed {
     /// Its version.
     pub view: View,
-    /// Its name: that of its branch, and for a snapshot `@` and the snapshot's behind it.
+    /// Its name: that of its branch, and for a snapshot `@` and the snapshot's behind it. A
+    /// snapshot that is in the past of no branch, as one that was received, has `@` and its own
+    /// alone.
     pub name: String,
     /// Its size.
     pub size_bytes: u64,
@@ -61,24 +64,29 @@ pub fn resize(disk: &dyn LogicalDisk, head: View, new_size_bytes: u64) -> Result
 }
 
 /// All block devices of a disk, in order of their branches, each followed by its snapshots, the
-/// oldest first.
+/// oldest first; and then snapshots that are in the past of no branch.
 ///
 /// # Errors
 /// [`Error::Disk`]. A device whose description is of no use is left out, and logged.
 pub fn list(disk: &Arc<dyn Versions>) -> Result<Vec<Listed>> {
     let versions = disk.versions();
-    let mut all = Vec::new();
+    let (mut named, mut seen) = (Vec::new(), HashSet::new());
     for branch in versions.branches().filter(|branch| !branch.is_receiving()) {
-        let snapshots = versions.past(branch.head());
-        let snapshots = snapshots.iter().rev();
-        let snapshots = snapshots.map(|of| (of.view(), branch.name.clone() + &of.title()));
-        for (view, name) in [(branch.head(), branch.name.clone())].into_iter().chain(snapshots) {
-            match find_size(&**disk, view) {
-                Ok(Some(size_bytes)) => all.push(Listed { view, name, size_bytes }),
-                Ok(None) => {}
-                Err(error @ Error::Disk(_)) => return Err(error),
-                Err(error) => log::warn!("{name}: {error}"),
-            }
+        named.push((branch.head(), branch.name.clone()));
+        for snapshot in versions.past(branch.head()).iter().rev() {
+            seen.insert(snapshot.epoch);
+            named.push((snapshot.view(), branch.name.clone() + &snapshot.title()));
+        }
+    }
+    let alone = versions.snapshots().filter(|snapshot| !seen.contains(&snapshot.epoch));
+    named.extend(alone.map(|snapshot| (snapshot.view(), snapshot.title())));
+    let mut all = Vec::new();
+    for (view, name) in named {
+        match find_size(&**disk, view) {
+            Ok(Some(size_bytes)) => all.push(Listed { view, name, size_bytes }),
+            Ok(None) => {}
+            Err(error @ Error::Disk(_)) => return Err(error),
+            Err(error) => log::warn!("{name}: {error}"),
         }
     }
     Ok(all)

@@ -75,6 +75,14 @@ fn devices_snapshots_and_clones_are_exports() {
     let (device, old) = ("a block device", "a snapshot of a block device");
     let all = [("main", device), ("main@before", old), ("clone", device), ("clone@before", old)];
     assert_eq!(names, all.map(listed));
+    // A snapshot of a device that was deleted is there by its own name.
+    disk.snapshot(disk.versions().branch_named("clone").unwrap().branch, Some("last")).unwrap();
+    disk.delete(disk.versions().branch_named("clone").unwrap().head()).unwrap();
+    let left = dendro_block::list(&(Arc::clone(&disk) as Arc<dyn Versions>)).unwrap();
+    let left: Vec<_> = left.iter().map(|device| &*device.name).collect();
+    assert_eq!(left, ["main", "main@before", "@last"]);
+    assert_eq!(served.open("@last").read(50 << 30, 6).unwrap().unwrap().data, b"clone!");
+    disk.branch_off(before, "clone").unwrap();
     for (name, why) in [
         ("none", "there is no block device 'none'"),
         ("clone@after", "there is no block device 'clone@after'"),
