@@ -21,7 +21,7 @@ use dendro_policy::{Classes, Scatter};
 use crate::common::new_disk;
 
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
-const ALL: [(Contents, End); 8] = [
+const ALL: [(Contents, End); 10] = [
     (Contents::Plain, End::Clean),
     (Contents::Plain, End::Crashed),
     (Contents::Versions, End::Clean),
@@ -30,6 +30,8 @@ const ALL: [(Contents, End); 8] = [
     (Contents::History, End::Crashed),
     (Contents::Reuse, End::Clean),
     (Contents::Reuse, End::Crashed),
+    (Contents::Clients, End::Clean),
+    (Contents::Clients, End::Crashed),
 ];
 
 pub(crate) fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevice>)> {
