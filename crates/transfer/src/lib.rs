@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod all;
 mod apply;
 mod error;

@@ -1,13 +1,23 @@
 //! Writes a version of a disk, or what changed since another one, to a stream.
 //!
+//! A thread reads ahead while the caller's writes: the device is read while the stream is written.
+//!
 //! What changed is known from the disk's own records of its versions, so what did not change is
 //! neither read nor compared. Snapshots do not change, so clients of the disk go on meanwhile.
 
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
 
+use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicBool, Ordering};
 use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Versions, View};
 use dendro_stream::{Counts, Encoder, Item, ListChange, Position};
+
+use crate::ahead::{BATCHES_AHEAD, Batch, Batches, Piece, Unwanted, give_back};
 
 /// How many lists are requested at a time.
 const LIST_BATCH: usize = 1024;
@@ -15,6 +25,9 @@ const LIST_BATCH: usize = 1024;
 const RECORD_BATCH: usize = 256;
 /// How many pages are read at a time.
 const PAGE_BATCH: u64 = 256;
+
+/// How often the caller is asked whether to go on while nothing is there to be written.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a version was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +43,9 @@ pub enum SendError {
     /// The disk's lists cannot be found.
     #[error(transparent)]
     Disk(#[from] Error),
+    /// The thread that reads cannot be started.
+    #[error("a thread cannot be started: {0}")]
+    Thread(io::Error),
     /// The stream cannot be written.
     #[error("the stream cannot be written: {0}")]
     Write(#[from] io::Error),
@@ -60,24 +76,116 @@ pub fn send<W: Write>(
     encoder: Encoder<W>,
     go_on: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<(W, Counts), SendError> {
+    let (out, batches) = sync_channel(BATCHES_AHEAD);
+    let (written, spare) = channel();
     let SendRange { of: view, base, from } = range;
-    let mut sender = Sender { disk, view, from, encoder, go_on, list: None, page_buf: Vec::new() };
-    match base {
-        None => sender.send_all()?,
-        Some(base) => sender.send_changes(base)?,
-    }
-    Ok(sender.encoder.end()?)
+    thread::scope(|scope| {
+        let is_unwanted = Arc::new(AtomicBool::new(false));
+        let out = Batches::new(out, spare, Arc::clone(&is_unwanted));
+        let reader = Reader { disk, view, from, out, list: None };
+        let reading = thread::Builder::new().name("read-ahead".into());
+        let reading = reading.spawn_scoped(scope, move || reader.read(base));
+        let reading = reading.map_err(SendError::Thread)?;
+        let mut writer = Writer { encoder, go_on };
+        let outcome = writer.write_all(&batches, &written);
+        is_unwanted.store(true, Ordering::Relaxed);
+        // The reading thread may be waiting to hand a batch over.
+        drop(batches);
+        let read = reading.join().unwrap_or_else(|panic| resume_unwind(panic));
+        outcome.and(read)?;
+        Ok(writer.encoder.end()?)
+    })
 }
 
-struct Sender<'a, W> {
+/// Writes what was read.
+struct Writer<'a, W> {
+    encoder: Encoder<W>,
+    go_on: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
+}
+
+impl<W: Write> Writer<'_, W> {
+    fn write_all(
+        &mut self,
+        batches: &Receiver<Batch>,
+        written: &Sender<Batch>,
+    ) -> Result<(), SendError> {
+        loop {
+            match batches.recv_timeout(ASK_EVERY) {
+                Ok(batch) => {
+                    self.write(&batch)?;
+                    give_back(batch, written);
+                }
+                Err(RecvTimeoutError::Timeout) => self.ask_to_go_on()?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<(), SendError> {
+        let mut pages = batch.pages.as_chunks::<PAGE_SIZE>().0.iter();
+        for piece in &batch.pieces {
+            match piece {
+                Piece::List { list, change, hints } => {
+                    self.ask_to_go_on()?;
+                    let (list, hints) = (list.0, hints.bits());
+                    self.encoder.put(&Item::List { list, change: *change, hints })?;
+                }
+                Piece::Record { index, value } => {
+                    self.encoder.put(&Item::Record { index: *index, value: value.as_deref() })?;
+                }
+                Piece::Holes(pages) => self.encoder.put(&Item::Holes(pages.clone()))?,
+                Piece::Pages { first_page, count } => {
+                    for (page_index, page) in (*first_page..first_page + count).zip(&mut pages) {
+                        self.encoder.put_page(page_index, page)?;
+                    }
+                    self.ask_to_go_on()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_to_go_on(&mut self) -> Result<(), SendError> {
+        match (self.go_on)(self.encoder.written_bytes()) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(SendError::Interrupted),
+        }
+    }
+}
+
+/// Reads what is sent.
+struct Reader<'a> {
     disk: &'a dyn Versions,
     view: View,
     from: Position,
-    encoder: Encoder<W>,
-    go_on: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
+    out: Batches,
     /// The present list, until something of it was put.
     list: Option<(Lid, ListHints)>,
-    page_buf: Vec<u8>,
+}
+
+/// Why reading ended early.
+enum Ended {
+    Failed(SendError),
+    /// What is read is no longer wanted.
+    Unwanted,
+}
+
+impl From<SendError> for Ended {
+    fn from(error: SendError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Unwanted> for Ended {
+    fn from(Unwanted: Unwanted) -> Self {
+        Self::Unwanted
+    }
 }
 
 /// An error in reading `list`.
@@ -85,7 +193,19 @@ const fn of_list(list: Lid) -> impl Fn(Error) -> SendError {
     move |error| SendError::List { list, error }
 }
 
-impl<W: Write> Sender<'_, W> {
+impl Reader<'_> {
+    /// Reads all, or what differs from `base`.
+    fn read(mut self, base: Option<View>) -> Result<(), SendError> {
+        let read = match base {
+            None => self.send_all(),
+            Some(base) => self.send_changes(base),
+        };
+        match read.and_then(|()| Ok(self.out.hand_over()?)) {
+            Ok(()) | Err(Ended::Unwanted) => Ok(()),
+            Err(Ended::Failed(error)) => Err(error),
+        }
+    }
+
     /// The first record and the first page of a list that are sent; no records where that is
     /// `None`.
     const fn starts(&self, list: Lid) -> (Option<u64>, u64) {
@@ -96,7 +216,7 @@ impl<W: Write> Sender<'_, W> {
         }
     }
 
-    fn send_all(&mut self) -> Result<(), SendError> {
+    fn send_all(&mut self) -> Result<(), Ended> {
         let mut from = Lid(self.from.list);
         loop {
             let lists = self.disk.lists(self.view, from, LIST_BATCH)?;
@@ -109,7 +229,7 @@ impl<W: Write> Sender<'_, W> {
         }
     }
 
-    fn send_changes(&mut self, base: View) -> Result<(), SendError> {
+    fn send_changes(&mut self, base: View) -> Result<(), Ended> {
         let mut from = Lid(self.from.list);
         loop {
             let lists = self.disk.changed_lists(base, self.view, from, LIST_BATCH)?;
@@ -130,17 +250,17 @@ impl<W: Write> Sender<'_, W> {
     }
 
     /// Sends all of a list.
-    fn send_made(&mut self, list: Lid, hints: ListHints) -> Result<(), SendError> {
+    fn send_made(&mut self, list: Lid, hints: ListHints) -> Result<(), Ended> {
         self.put_list(list, ListChange::Made, hints)?;
         let (mut from, first_page) = self.starts(list);
         while let Some(index) = from {
             let records = self.disk.records(self.view, list, index, RECORD_BATCH);
             let records = records.map_err(of_list(list))?;
-            for (index, value) in &records {
-                self.put(&Item::Record { index: *index, value: Some(value) })?;
-            }
             let is_last = records.len() < RECORD_BATCH;
             from = records.last().filter(|_| !is_last).and_then(|(index, _)| index.checked_add(1));
+            for (index, value) in records {
+                self.put(Piece::Record { index, value: Some(value) })?;
+            }
         }
         let mut from = first_page;
         while let Some(pages) = self.next_data(list, from..MAX_PAGE_COUNT)? {
@@ -157,7 +277,7 @@ impl<W: Write> Sender<'_, W> {
         list: Lid,
         hints: ListHints,
         has_other_hints: bool,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), Ended> {
         if has_other_hints {
             self.put_list(list, ListChange::Changed, hints)?;
         } else {
@@ -170,7 +290,7 @@ impl<W: Write> Sender<'_, W> {
             let records = records.map_err(of_list(list))?;
             for index in &records {
                 let value = disk.record(view, list, *index).map_err(of_list(list))?;
-                self.put(&Item::Record { index: *index, value: value.as_deref() })?;
+                self.put(Piece::Record { index: *index, value })?;
             }
             let is_last = records.len() < RECORD_BATCH;
             from = records.last().filter(|_| !is_last).and_then(|index| index.checked_add(1));
@@ -193,13 +313,13 @@ impl<W: Write> Sender<'_, W> {
     }
 
     /// Sends pages as they are now, holes too.
-    fn send_pages(&mut self, list: Lid, pages: Range<u64>) -> Result<(), SendError> {
+    fn send_pages(&mut self, list: Lid, pages: Range<u64>) -> Result<(), Ended> {
         let mut from = pages.start;
         while from < pages.end {
             let data = self.next_data(list, from..pages.end)?;
             let data = data.unwrap_or(pages.end..pages.end);
             if from < data.start {
-                self.put(&Item::Holes(from..data.start))?;
+                self.put(Piece::Holes(from..data.start))?;
             }
             from = data.end;
             self.send_data(list, data)?;
@@ -220,52 +340,34 @@ impl<W: Write> Sender<'_, W> {
     }
 
     /// Sends pages that are no holes.
-    fn send_data(&mut self, list: Lid, pages: Range<u64>) -> Result<(), SendError> {
+    fn send_data(&mut self, list: Lid, pages: Range<u64>) -> Result<(), Ended> {
         let mut next = pages.start;
         while next < pages.end {
             let count = (pages.end - next).min(PAGE_BATCH);
-            let mut buf = std::mem::take(&mut self.page_buf);
-            buf.resize(count as usize * PAGE_SIZE, 0);
-            self.disk.read_pages(self.view, list, next, &mut buf).map_err(of_list(list))?;
-            for (page_index, page) in (next..).zip(buf.as_chunks::<PAGE_SIZE>().0) {
-                self.put_list_first()?;
-                self.encoder.put_page(page_index, page)?;
-            }
-            self.page_buf = buf;
-            self.ask_to_go_on()?;
+            self.put_list_first()?;
+            let room = self.out.room(count)?;
+            self.disk.read_pages(self.view, list, next, room).map_err(of_list(list))?;
+            self.out.put(Piece::Pages { first_page: next, count })?;
             next += count;
         }
         Ok(())
     }
 
-    fn put_list(
-        &mut self,
-        list: Lid,
-        change: ListChange,
-        hints: ListHints,
-    ) -> Result<(), SendError> {
-        self.ask_to_go_on()?;
+    fn put_list(&mut self, list: Lid, change: ListChange, hints: ListHints) -> Result<(), Ended> {
         self.list = None;
-        Ok(self.encoder.put(&Item::List { list: list.0, change, hints: hints.bits() })?)
+        Ok(self.out.put(Piece::List { list, change, hints })?)
     }
 
     /// Puts the list that changed, before the first change of it.
-    fn put_list_first(&mut self) -> Result<(), SendError> {
+    fn put_list_first(&mut self) -> Result<(), Ended> {
         match self.list.take() {
             Some((list, hints)) => self.put_list(list, ListChange::Changed, hints),
             None => Ok(()),
         }
     }
 
-    fn put(&mut self, item: &Item<'_>) -> Result<(), SendError> {
+    fn put(&mut self, piece: Piece) -> Result<(), Ended> {
         self.put_list_first()?;
-        Ok(self.encoder.put(item)?)
-    }
-
-    fn ask_to_go_on(&mut self) -> Result<(), SendError> {
-        match (self.go_on)(self.encoder.written_bytes()) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(SendError::Interrupted),
-        }
+        Ok(self.out.put(piece)?)
     }
 }
