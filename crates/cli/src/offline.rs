@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use dendro_control::VolumeInfo;
 use dendro_control::cleaning::Segments;
@@ -25,6 +28,9 @@ use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_versions::Service;
+
+/// How long the writer of an unmounted volume waits for a buffer. It is woken for one.
+const WRITER_WAIT: Duration = Duration::from_secs(5);
 
 /// Facts about an unmounted volume.
 pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
@@ -118,11 +124,43 @@ pub(crate) fn receive(
         let _ = disk.background_step();
         ControlFlow::Continue(())
     };
-    let received = streams::receive(&disk, request, input, &mut go_on);
+    let received = beside_writer(&disk, || streams::receive(&disk, request, input, &mut go_on));
     let shut_down = disk.shut_down();
     let info = received.map_err(|why| fail(&why))?;
     shut_down.map_err(|error| fail(&error))?;
     Ok(info)
+}
+
+/// Does `work` while another thread writes the log, as in a daemon. The disk is to be shut down
+/// after that.
+fn beside_writer<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let write = || {
+            let mut step = Ok(true);
+            while !is_done.load(Ordering::Acquire) && step.is_ok() {
+                // If this fails, so does what `work` does next.
+                step = disk.write_step(WRITER_WAIT);
+            }
+        };
+        // Without the thread, `work` writes the log itself.
+        let _ = thread::Builder::new().name("writer".into()).spawn_scoped(scope, write);
+        let _end = EndOfWriter { is_done: &is_done, disk };
+        work()
+    })
+}
+
+/// Ends the thread of [`beside_writer`], however its work ends.
+struct EndOfWriter<'a> {
+    is_done: &'a AtomicBool,
+    disk: &'a LogDisk,
+}
+
+impl Drop for EndOfWriter<'_> {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Release);
+        self.disk.end_waiting();
+    }
 }
 
 /// Carries out a request about the versions of an unmounted volume.
