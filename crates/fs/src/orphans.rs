@@ -118,39 +118,37 @@ fn keep_last_state(fs: &FsState, node: &Arc<Node>) {
     }
 }
 
-fn delete_removed(fs: &FsState, node: &Arc<Node>) {
-    let ino = node.ino();
-    match delete_orphan(fs, ino) {
-        Ok(()) => keep_last_state(fs, node),
-        // It stays on the list; the next mount tries again.
-        Err(error) => {
-            log::warn!("i-node {ino}: a removed file's space was not all freed: {error}");
-        }
-    }
-}
-
 /// Deletes an orphan if it is not in use any more.
 fn delete_if_unused(fs: &FsState, ino: Ino) {
     if !fs.orphans().contains(ino) {
         return;
     }
     let node = fs.node(ino);
-    let _expected = match fs.write(&node) {
-        Ok(mut guard) => {
-            if guard.inode().nlink > 0 || fs.references().is_in_use(ino) {
-                return;
-            }
-            let inode = guard.edit();
-            guard.set_removed(inode);
-            fs.orphans().remove(ino)
-        }
+    let mut guard = match fs.write(&node) {
+        Ok(guard) => guard,
         Err(FsError::Stale) => return,
         Err(error) => {
             log::warn!("i-node {ino}: a removed file's space was not freed: {error}");
             return;
         }
     };
-    delete_removed(fs, &node);
+    if guard.inode().nlink > 0 || fs.references().is_in_use(ino) {
+        return;
+    }
+    let inode = guard.edit();
+    guard.set_removed(inode);
+    let _expected = fs.orphans().remove(ino);
+    // Before the lock is released: whoever closes the file system meanwhile takes a file for
+    // deleted that it finds removed, and then shuts the disk down.
+    let deleted = delete_orphan(fs, ino);
+    drop(guard);
+    match deleted {
+        Ok(()) => keep_last_state(fs, &node),
+        // It stays on the list; the next mount tries again.
+        Err(error) => {
+            log::warn!("i-node {ino}: a removed file's space was not all freed: {error}");
+        }
+    }
 }
 
 /// Deletes an orphan that nothing refers to.

@@ -3,6 +3,8 @@
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
 use dendro_disk::model::ModelDisk;
+use dendro_disk::{Lid, LogicalDisk, View};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Fixture, USER, noatime};
 use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
@@ -118,4 +120,30 @@ fn files_removed_while_others_open_and_close_them_are_freed() {
     }
     fixture.assert_sound();
     assert_eq!(fixture.disk.state().list_count(), 3, "nothing is left");
+}
+
+#[test]
+fn a_removed_file_that_is_forgotten_while_the_file_system_is_closed_is_gone_after_that() {
+    for round in 0..1500_u32 {
+        let options = Options { lookups_keep_files: true, ..noatime() };
+        let fixture = Fixture::with(ModelDisk::new(None), options, u64::MAX);
+        let file = fixture.fs.mknod(&USER, Ino::ROOT, b"file", 0o644, 0).unwrap().ino;
+        fixture.fs.unlink(Ino::ROOT, b"file").unwrap();
+        let is_ready = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                is_ready.store(true, Ordering::Release);
+                fixture.fs.forget(file, 1);
+            });
+            while !is_ready.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            // So that the two meet at different points.
+            (0..round % 300).for_each(|_| std::hint::spin_loop());
+            fixture.fs.close().unwrap();
+            // The disk may be shut down now.
+            let hints = fixture.disk.hints(View::HEAD, Lid(file.0)).unwrap();
+            assert!(hints.is_none(), "round {round}");
+        });
+    }
 }
