@@ -11,6 +11,7 @@
 # make audit    licences, advisories and sources of dependencies
 # make install  the command, its man pages, completions, units, udev rule and magic entry
 # make deb      the same as a Debian package
+# make wheel    the Python module as a package for pip
 # make install-lib  the library for C programs: shared and static, header, pkg-config file, man page
 # make stage-deb  the files of that package, for cargo-deb
 # See README.md and docs/DEVELOPMENT.md.
@@ -54,7 +55,11 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # As crates/capi/build.rs has it: before version 1.0, the second number says what is compatible.
 SOVERSION := $(shell echo "$(VERSION)" | sed 's/^\(0\.[0-9]*\).*/\1/; t; s/\..*//')
 
-.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit lib install install-files install-lib install-lib-files uninstall uninstall-lib deb stage-deb clean
+PYTHON  ?= python3
+# The virtual environment for the tests of the Python module.
+PYENV   := $(TARGET)/python-env
+
+.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit python-env wheel lib install install-files install-lib install-lib-files uninstall uninstall-lib deb stage-deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -96,12 +101,21 @@ lint:
 doc:
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps
 
-unit:
+unit: python-env
 	@test -c /dev/fuse -o -n "$$DENDRO_SKIP_MOUNT" || { \
 	    echo "There is no /dev/fuse, so nothing can be mounted: load it with modprobe fuse, or"; \
 	    echo "give the container --device /dev/fuse --cap-add SYS_ADMIN."; \
 	    echo "DENDRO_SKIP_MOUNT=1 leaves the tests that mount out."; exit 1; }
 	$(CARGO) test --workspace
+
+# What the tests of the Python module run in. DENDRO_SKIP_PYTHON=1 leaves them out.
+python-env: $(if $(DENDRO_SKIP_PYTHON)$(DENDRO_PYTHON),,$(PYENV)/made)
+
+$(PYENV)/made: crates/python/requirements.txt
+	rm -rf "$(PYENV)"
+	$(PYTHON) -m venv "$(PYENV)"
+	"$(PYENV)/bin/pip" --quiet --disable-pip-version-check install -r crates/python/requirements.txt
+	touch "$(PYENV)/made"
 
 ## Longer than anyone waits for: not part of `make test`
 
@@ -235,6 +249,11 @@ uninstall-lib:
 	rm -f "$(DESTDIR)$(LIBDIR)"/libdendro.so "$(DESTDIR)$(LIBDIR)"/libdendro.so.* \
 	    "$(DESTDIR)$(LIBDIR)/libdendro.a" "$(DESTDIR)$(INCLUDEDIR)/dendro.h" \
 	    "$(DESTDIR)$(PKGCONFIGDIR)/dendro.pc" "$(DESTDIR)$(MANDIR)/man3/dendro.3"
+
+# Into $(TARGET)/wheels, for pip install: one for all versions of Python.
+wheel: setup python-env
+	CARGO_TARGET_DIR="$(TARGET)" "$(PYENV)/bin/pip" wheel --quiet --no-deps \
+	    --wheel-dir "$(TARGET)/wheels" crates/python
 
 # Into $(TARGET)/debian; takes dpkg-dev.
 deb: setup all

@@ -1,6 +1,6 @@
 //! The files of one version.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_disk::View;
 use dendro_fs::{
-    Attr, Caller, FileKind, FileSystem, FsError, Ino, OpenOptions, RenameFlags, SetAttr,
+    Attr, Caller, FileKind, FileSystem, FsError, Ino, OpenOptions, RenameFlags, SetAttr, XattrFlags,
 };
 
 use crate::error::Result;
@@ -367,6 +367,56 @@ impl Files {
         let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.fs.setattr(&caller(), attr.ino, &changes)?;
         Ok(())
+    }
+}
+
+/// Extended attributes. Their names begin with a namespace: `user.`, `trusted.`, `security.`, or
+/// `system.posix_acl_`.
+impl Files {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `NoAttribute` if there is none of that name.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
+        let attr = find(&self.fs, path.as_ref(), Follow::Yes)?;
+        Ok(self.fs.getxattr(attr.ino, name.as_ref().as_bytes())?)
+    }
+
+    /// Gives a file an attribute, or another value for one.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `NotSupported` for an unknown namespace.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+    ) -> Result<()> {
+        let attr = find(&self.fs, path.as_ref(), Follow::Yes)?;
+        let flags = XattrFlags::empty();
+        Ok(self.fs.setxattr(attr.ino, name.as_ref().as_bytes(), value, flags)?)
+    }
+
+    /// The names of all attributes, sorted.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
+        let attr = find(&self.fs, path.as_ref(), Follow::Yes)?;
+        let names = self.fs.listxattr(attr.ino)?;
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let mut names: Vec<_> = names.map(|name| OsString::from_vec(name.to_vec())).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// As [`Self::xattr`].
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
+        let attr = find(&self.fs, path.as_ref(), Follow::Yes)?;
+        Ok(self.fs.removexattr(attr.ino, name.as_ref().as_bytes())?)
     }
 }
 

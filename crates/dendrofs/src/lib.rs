@@ -9,7 +9,8 @@
 //! - [`disk`]: lists, and atomic recovery units that change them.
 //! - [`Error`]: what can go wrong, each with the errno that Linux has for it.
 //!
-//! C programs use the same through `libdendro` (`crates/capi`).
+//! C programs use the same through `libdendro` (`crates/capi`), Python programs through the package
+//! `dendrofs` (`crates/python`).
 //!
 //! # A volume of files
 //! ```

@@ -184,3 +184,22 @@ fn a_new_file_must_not_be_there_and_one_to_be_changed_must() {
     }
     assert_eq!(errno(files.open_to_write("dir")), libc::EISDIR);
 }
+
+#[test]
+fn extended_attributes_are_set_replaced_listed_and_removed() {
+    let (_volume, files) = new_files();
+    files.write("file", b"").unwrap();
+    files.symlink("file", "link").unwrap();
+    assert!(files.xattrs("file").unwrap().is_empty());
+    files.set_xattr("link", "user.a", b"1").unwrap();
+    files.set_xattr("file", "user.a", b"2").unwrap();
+    files.set_xattr("file", "user.b", b"").unwrap();
+    assert_eq!(files.xattr("link", "user.a").unwrap(), b"2");
+    assert_eq!(files.xattrs("file").unwrap(), ["user.a", "user.b"]);
+    files.remove_xattr("file", "user.a").unwrap();
+    assert_eq!(files.xattrs("file").unwrap(), ["user.b"]);
+    assert_eq!(errno(files.xattr("file", "user.a")), libc::ENODATA);
+    assert_eq!(errno(files.remove_xattr("file", "user.a")), libc::ENODATA);
+    assert_eq!(errno(files.set_xattr("file", "nonsense.a", b"")), libc::EOPNOTSUPP);
+    assert_eq!(errno(files.xattrs("none")), libc::ENOENT);
+}

@@ -6,7 +6,7 @@ use crate::workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -50,6 +50,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ),
     // The same for C programs.
     ("dendro-capi", &["dendrofs"]),
+    // The same for Python programs.
+    ("dendro-python", &["dendrofs"]),
     // Joins the concrete types of all layers but the verifier's.
     (
         "dendro-daemon",

@@ -1,0 +1,100 @@
+//! Errors, and the exceptions that they become.
+
+use std::path::{Path, PathBuf};
+
+use dendrofs::{Error, disk};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// The result of what a call does.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a call fails.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A `DendroError`.
+    Os {
+        /// Positive.
+        errno: i32,
+        message: String,
+        path: Option<PathBuf>,
+    },
+    /// A `ValueError`: a wrong argument, or something that is closed.
+    Value(String),
+}
+
+impl Failure {
+    pub(crate) fn os(errno: i32, message: impl Into<String>) -> Self {
+        Self::Os { errno, message: message.into(), path: None }
+    }
+
+    pub(crate) fn value(message: impl Into<String>) -> Self {
+        Self::Value(message.into())
+    }
+
+    /// The error of a call with a path.
+    pub(crate) fn at(self, path: &Path) -> Self {
+        match self {
+            Self::Os { errno, message, .. } => {
+                Self::Os { errno, message, path: Some(path.to_owned()) }
+            }
+            other => other,
+        }
+    }
+
+    /// The error of a call that makes something durable. A volume that takes no more changes has
+    /// lost what it was to make durable.
+    pub(crate) fn when_syncing(error: Error) -> Self {
+        let lost = matches!(error, Error::Disk(disk::Error::Failed(_)));
+        match Self::from(error) {
+            Self::Os { message, path, .. } if lost => Self::Os { errno: libc::EIO, message, path },
+            other => other,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::os(error.errno(), error.to_string())
+    }
+}
+
+impl From<disk::Error> for Failure {
+    fn from(error: disk::Error) -> Self {
+        Error::Disk(error).into()
+    }
+}
+
+/// Names the path of a call in its error.
+pub(crate) trait At<T> {
+    /// The same with the path.
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<Failure>> At<T> for std::result::Result<T, E> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|error| error.into().at(path))
+    }
+}
+
+static EXCEPTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        let (errno, message, path) = match failure {
+            Failure::Value(message) => return PyValueError::new_err(message),
+            Failure::Os { errno, message, path } => {
+                // As `str`: what `OSError` usually has.
+                (errno, message, path.map(PathBuf::into_os_string))
+            }
+        };
+        Python::attach(|py| {
+            let made = EXCEPTION
+                .import(py, "dendrofs.errors", "DendroError")
+                .and_then(|class| class.call_method1("_of", (errno, message, path)));
+            made.map_or_else(|error| error, PyErr::from_value)
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Atomic recovery units, and reservations.
+
+use std::mem;
+use std::sync::Arc;
+
+use dendrofs::disk::{self, Aru, Lid, ListHints, Locality, Op};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::buffer::Data;
+use crate::failure::Failure;
+use crate::gate::{Gate, Slot};
+use crate::view::View;
+
+/// A change of a unit.
+enum Change {
+    Pages { list: Lid, first_page: u64, data: Data },
+    Other(Op<'static>),
+}
+
+/// What a unit has collected.
+#[derive(Default)]
+struct Collected {
+    changes: Vec<Change>,
+    reservation: Option<disk::Reservation>,
+    reclaims: bool,
+    last_commit: Option<u64>,
+}
+
+/// An atomic recovery unit: changes to one version that take effect together, or never.
+///
+/// `with volume.unit() as unit:` commits it at the end, and drops its changes if there is an
+/// exception. Without `with`, call commit(). A unit has no effect before it is committed. Any
+/// number can be under construction at a time, and several threads may add to one.
+#[pyclass(module = "dendrofs", frozen)]
+pub(crate) struct Unit {
+    gate: Arc<Gate>,
+    head: disk::View,
+    collected: Mutex<Collected>,
+}
+
+const fn hints(clustered: bool) -> ListHints {
+    ListHints { locality: if clustered { Locality::Clustered } else { Locality::AsWritten } }
+}
+
+impl Unit {
+    pub(crate) fn new(gate: &Arc<Gate>, head: disk::View) -> Self {
+        Self { gate: Arc::clone(gate), head, collected: Mutex::default() }
+    }
+
+    fn add(&self, op: Op<'static>) {
+        self.collected.lock().changes.push(Change::Other(op));
+    }
+}
+
+#[pymethods]
+impl Unit {
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exception: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        match exception.is_none() {
+            true => drop(self.commit(py)?),
+            false => self.clear(),
+        }
+        Ok(false)
+    }
+
+    /// Makes the changes, in their order, all or none, and returns the number of the commit, for
+    /// Volume.flush(). When it returns, all threads see them. They are durable after a flush.
+    ///
+    /// The unit is empty afterwards. If it fails, nothing was changed; the unit keeps its changes,
+    /// but not its reservation.
+    fn commit(&self, py: Python<'_>) -> PyResult<u64> {
+        let mut collected = self.collected.lock();
+        let changes = mem::take(&mut collected.changes);
+        let (reservation, reclaims) =
+            (collected.reservation.take(), mem::take(&mut collected.reclaims));
+        // The lock is not held without Python's global lock.
+        drop(collected);
+        let mut aru = Aru::new(self.head);
+        for change in &changes {
+            match change {
+                Change::Pages { list, first_page, data } => {
+                    aru.write_pages(*list, *first_page, data.bytes(py))
+                }
+                Change::Other(op) => aru.push(op.clone()),
+            };
+        }
+        if let Some(reservation) = reservation {
+            aru.use_reservation(reservation);
+        }
+        if reclaims {
+            aru.set_reclaims();
+        }
+        let done = self.gate.on(py, |volume| Ok(volume.disk().commit(aru)?));
+        let mut collected = self.collected.lock();
+        match done {
+            Ok(commit) => {
+                collected.last_commit = Some(commit.0);
+                Ok(commit.0)
+            }
+            Err(error) => {
+                collected.changes.splice(0..0, changes);
+                collected.reclaims |= reclaims;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Drops all changes, and a reservation.
+    fn clear(&self) {
+        let mut collected = self.collected.lock();
+        let (changes, reservation) =
+            (mem::take(&mut collected.changes), collected.reservation.take());
+        collected.reclaims = false;
+        drop(collected);
+        drop((changes, reservation));
+    }
+
+    /// The number of the last commit; None before the first.
+    #[getter]
+    fn last_commit(&self) -> Option<u64> {
+        self.collected.lock().last_commit
+    }
+
+    /// How many changes it has.
+    fn __len__(&self) -> usize {
+        self.collected.lock().changes.len()
+    }
+
+    /// A unit is true even if it is empty.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    /// Creates an empty list, and returns its number: `list`, or one that nobody has. A list that
+    /// is `clustered` is meant to be read from one end to the other.
+    #[pyo3(signature = (list = None, *, clustered = false))]
+    fn create_list(&self, py: Python<'_>, list: Option<u64>, clustered: bool) -> PyResult<u64> {
+        let list = match list {
+            Some(list) => list,
+            None => self.gate.on(py, |volume| Ok(volume.disk().allocate_list()?))?.0,
+        };
+        self.add(Op::CreateList { list: Lid(list), hints: hints(clustered) });
+        Ok(list)
+    }
+
+    /// Deletes a list with all that it has.
+    fn delete_list(&self, list: u64) {
+        self.add(Op::DeleteList { list: Lid(list) });
+    }
+
+    /// Says how a list is meant to be read, as create_list() does.
+    #[pyo3(signature = (list, *, clustered))]
+    fn set_hints(&self, list: u64, clustered: bool) {
+        self.add(Op::SetHints { list: Lid(list), hints: hints(clustered) });
+    }
+
+    /// Puts a record of 1 to MAX_RECORD_SIZE bytes in place of the one at `index`, if there is one.
+    fn put_record(&self, py: Python<'_>, list: u64, index: u64, data: Data) {
+        self.add(Op::PutRecord { list: Lid(list), index, value: data.bytes(py).into() });
+    }
+
+    /// Deletes the record at `index`. Without one, nothing happens.
+    fn delete_record(&self, list: u64, index: u64) {
+        self.add(Op::DeleteRecord { list: Lid(list), index });
+    }
+
+    /// Writes `data` to the pages from `first_page` on. Zeros fill the rest of the last page. A
+    /// `bytes` object is not copied.
+    fn write_pages(&self, list: u64, first_page: u64, data: Data) {
+        let change = Change::Pages { list: Lid(list), first_page, data };
+        self.collected.lock().changes.push(change);
+    }
+
+    /// Makes `count` pages zeros, and no holes: there is room for them from then on.
+    fn zero_pages(&self, list: u64, first_page: u64, count: u64) {
+        self.add(Op::ZeroPages { list: Lid(list), first_page, count });
+    }
+
+    /// Makes `count` pages holes.
+    fn punch_pages(&self, list: u64, first_page: u64, count: u64) {
+        self.add(Op::PunchPages { list: Lid(list), first_page, count });
+    }
+
+    /// Moves `count` pages, with holes, to another list or within one. What the source does not
+    /// share with the destination becomes holes.
+    fn move_pages(&self, list: u64, first_page: u64, to: u64, to_page: u64, count: u64) {
+        let (from, to) = (Lid(list), Lid(to));
+        self.add(Op::MovePages { from, from_page: first_page, to, to_page, count });
+    }
+
+    /// Exchanges all pages of two lists. Their records stay.
+    fn swap_pages(&self, list: u64, other: u64) {
+        self.add(Op::SwapPages { a: Lid(list), b: Lid(other) });
+    }
+
+    /// Says that the unit frees space. It may then use what a full volume keeps for that.
+    fn set_reclaims(&self) {
+        self.collected.lock().reclaims = true;
+    }
+
+    /// Makes the unit use reserved space, which belongs to it from then on. A reservation that it
+    /// was to use before is released.
+    fn use_reservation(&self, py: Python<'_>, reservation: &Reservation) -> PyResult<()> {
+        if !Arc::ptr_eq(&self.gate, reservation.0.gate()) {
+            return Err(Failure::value("the reservation is of another volume").into());
+        }
+        let taken = reservation.0.on(py, |reserved| Ok(reserved.lock().take()))?;
+        let taken = taken.ok_or_else(|| Failure::value("a unit has the reservation"))?;
+        let before = self.collected.lock().reservation.replace(taken);
+        drop(before);
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Unit of {} changes to the {}>", self.__len__(), View(self.head).0)
+    }
+}
+
+/// Space that is reserved for a later unit. `with volume.reserve(n) as reservation:` releases it at
+/// the end, unless a unit has it.
+#[pyclass(module = "dendrofs", frozen)]
+pub(crate) struct Reservation(Slot<Mutex<Option<disk::Reservation>>>);
+
+impl Reservation {
+    pub(crate) fn make(gate: &Arc<Gate>, py: Python<'_>, len_bytes: u64) -> PyResult<Self> {
+        let made = Slot::make(gate, py, "reservation is", |volume| {
+            Ok(Mutex::new(Some(volume.disk().reserve(len_bytes)?)))
+        });
+        Ok(Self(made?))
+    }
+}
+
+#[pymethods]
+impl Reservation {
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _exception: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        self.0.close(py)?;
+        Ok(false)
+    }
+
+    /// Releases the space, unless a unit has it.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(self.0.close(py)?)
+    }
+}

@@ -1,0 +1,4 @@
+//! The module, as Python programs use it.
+
+mod interpreter;
+mod python;

@@ -1,0 +1,24 @@
+//! The Python tests, examples and documents.
+
+use std::env;
+use std::process::Command;
+
+use crate::interpreter::{interpreter, lay_out, root};
+
+#[test]
+fn the_python_tests_pass() {
+    if env::var_os("DENDRO_SKIP_PYTHON").is_some() {
+        println!("DENDRO_SKIP_PYTHON is set: the Python tests are left out");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("there is room");
+    lay_out(dir.path());
+    let mut pytest = Command::new(interpreter());
+    pytest.args(["-B", "-m", "pytest", "-q", "-rs", "--rootdir"]).arg(root());
+    let pytest = pytest.env("PYTHONPATH", dir.path()).env("TMPDIR", dir.path());
+    let output = pytest.current_dir(root()).output().expect("the interpreter starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
+    println!("{text}");
+}

@@ -1,0 +1,324 @@
+"""Volumes: making, opening, closing, versions, clients."""
+
+import errno
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+import dendrofs
+from dendrofs import (
+    BusyError,
+    DendroError,
+    ExistsError,
+    InvalidError,
+    NotFoundError,
+    ReadOnlyError,
+    Volume,
+)
+
+
+def test_what_was_written_is_there_when_the_volume_is_opened_again(image):
+    with Volume.create(image, 32 << 20, label="first") as volume:
+        volume.files().write_bytes("a", b"written")
+        uuid = volume.uuid
+        assert (volume.label, volume.read_only_reason, volume.closed) == ("first", None, False)
+    assert volume.closed
+    with Volume.open(str(image)) as volume:
+        assert volume.files().read_bytes("a") == b"written"
+        assert volume.uuid == uuid
+        space = volume.space()
+        assert 0 < space.live_bytes < space.capacity_bytes
+        assert 0 < space.available_bytes < space.capacity_bytes
+
+
+def test_a_volume_that_is_open_cannot_be_opened_again(image):
+    with Volume.create(image, 32 << 20):
+        with pytest.raises(BusyError) as caught:
+            Volume.open(image)
+        assert (caught.value.errno, caught.value.filename) == (errno.EBUSY, str(image))
+        with pytest.raises(FileExistsError):
+            Volume.create(image, 32 << 20)
+    with pytest.raises(FileNotFoundError):
+        Volume.open(image.with_name("none"))
+
+
+def test_closing_closes_all_that_belongs_to_the_volume(image):
+    volume = Volume.create(image, 32 << 20)
+    files, unit, lists = volume.files(), volume.unit(), volume.lists()
+    raw = files.open("a", "wb", 0)
+    numbers = iter(lists)
+    volume.close()
+    volume.close()
+    for call in (
+        volume.snapshot,
+        lambda name: files.listdir(),
+        lambda name: raw.write(b"late"),
+        lambda name: unit.create_list(),
+        lambda name: lists.record(1, 0),
+        lambda name: next(numbers),
+        lambda name: volume.uuid,
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            call("x")
+    raw.close()
+    # Nothing that is left keeps the image.
+    Volume.open(image).close()
+
+
+def test_a_volume_that_nobody_has_any_more_is_closed(image):
+    files = Volume.create(image, 32 << 20).files()
+    gc.collect()
+    files.write_bytes("a", b"kept")
+    del files
+    gc.collect()
+    with Volume.open(image) as volume:
+        assert volume.files().read_bytes("a") == b"kept"
+
+
+def test_wrong_options_are_said(image):
+    for options in (
+        {"contents": "something"},
+        {"label": "x" * 65},
+        {"metadata_copies": 3},
+        {"commit_interval": 0.0},
+        {"commit_interval": float("nan")},
+        {"segment_size": 1000},
+    ):
+        with pytest.raises(ValueError):
+            Volume.create(image, 32 << 20, **options)
+    with pytest.raises(InvalidError):
+        Volume.create(image, 10)
+    with pytest.raises(TypeError):
+        Volume.create(image, 32 << 20, "files")
+    assert not image.exists()
+
+
+def test_a_volume_for_reading_takes_no_changes(image):
+    with Volume.create(image, 32 << 20) as volume:
+        volume.files().write_bytes("a", b"1")
+    with Volume.open(image, read_only=True) as volume:
+        assert volume.read_only_reason
+        assert volume.files().read_bytes("a") == b"1"
+        with pytest.raises(ReadOnlyError):
+            volume.files().write_bytes("a", b"2")
+        with pytest.raises(ReadOnlyError):
+            volume.snapshot("s")
+
+
+def test_versions_are_made_named_and_deleted(volume):
+    files = volume.files()
+    files.write_bytes("a", b"1")
+    one = volume.snapshot("one")
+    files.write_bytes("a", b"2")
+    draft = volume.branch("draft", "@one")
+    volume.files(draft).write_bytes("a", b"3")
+    assert [volume.files(of).read_bytes("a") for of in ("@one", None, "draft")] == [
+        b"1",
+        b"2",
+        b"3",
+    ]
+    assert volume.view("@one") == one != draft
+    assert hash(volume.view("draft")) == hash(draft)
+    assert (draft.is_head, one.is_head, one.epoch is None) == (True, False, False)
+    known = {version.name: version for version in volume.versions()}
+    assert set(known) == {"main", "draft", "one"}
+    assert known["one"].is_snapshot and not known["draft"].is_snapshot
+    assert abs(known["one"].created_ns / 1e9 - time.time()) < 3600
+    volume.hold(one)
+    with pytest.raises(BusyError):
+        volume.delete(one)
+    volume.hold(one, False)
+    volume.rename(one, "eins")
+    with pytest.raises(ExistsError):
+        volume.snapshot("eins")
+    with pytest.raises(NotFoundError, match="nowhere"):
+        volume.view("nowhere")
+    head = volume.roll_back("@eins")
+    assert head == volume.main
+    assert volume.files().read_bytes("a") == b"1"
+    volume.delete("draft")
+    with pytest.raises(DendroError):
+        volume.files(draft)
+    with pytest.raises(DendroError):
+        volume.lists(draft)
+
+
+def test_clients_keep_what_is_theirs(volume):
+    head = volume.create_client("records", "lists")
+    with volume.unit(head) as unit:
+        unit.put_record(dendrofs.ROOT_LIST, 0, b"theirs")
+    assert volume.lists("records").record(dendrofs.ROOT_LIST, 0) == b"theirs"
+    assert [(of.name, of.kind) for of in volume.clients()] == [
+        ("main", "files"),
+        ("records", "lists"),
+    ]
+    with pytest.raises(DendroError):
+        volume.files(head)
+    with pytest.raises(ValueError):
+        volume.create_client("x", "y")
+
+
+def test_without_threads_a_program_does_the_steps(image):
+    with Volume.create(image, 32 << 20, contents="lists", threads=False) as volume:
+        volume.check_threads()
+        with volume.unit() as unit:
+            unit.put_record(dendrofs.ROOT_LIST, 1, b"x")
+        while volume.step():
+            pass
+        volume.flush(unit.last_commit)
+
+
+def test_threads_write_at_the_same_time_while_others_read(lists):
+    def write(number):
+        for index in range(300):
+            with lists.unit() as unit:
+                unit.put_record(dendrofs.ROOT_LIST, number * 1000 + index, b"%d" % index)
+
+    def read():
+        while not done.is_set():
+            for index, record in lists.lists().records(dendrofs.ROOT_LIST):
+                assert record == b"%d" % (index % 1000)
+
+    done = threading.Event()
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    reader = threading.Thread(target=read)
+    for thread in (*writers, reader):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    reader.join()
+    assert sum(1 for _ in lists.lists().records(dendrofs.ROOT_LIST)) == 1200
+
+
+def test_other_threads_run_while_a_call_waits(image):
+    """A thread that wakes up gets the global lock only from a call that gives it back."""
+    counted, done = [0], threading.Event()
+
+    def count():
+        while not done.is_set():
+            time.sleep(0.0005)
+            counted[0] += 1
+
+    data = os.urandom(4 << 20)
+    thread = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    with Volume.create(image, 64 << 20, contents="lists") as volume:
+        sys.setswitchinterval(100)
+        try:
+            thread.start()
+            before = counted[0]
+            for _ in range(100):
+                with volume.unit() as unit:
+                    unit.write_pages(dendrofs.ROOT_LIST, 0, data)
+                volume.flush()
+                if counted[0] > before:
+                    break
+            during = counted[0] - before
+        finally:
+            done.set()
+            sys.setswitchinterval(interval)
+            thread.join()
+    assert during > 0
+
+
+def test_closing_while_threads_work_ends_them_with_an_error():
+    volume = Volume.in_memory(32 << 20, contents="lists")
+    ends = []
+
+    def write():
+        try:
+            while True:
+                with volume.unit() as unit:
+                    unit.put_record(dendrofs.ROOT_LIST, 0, b"x")
+        except ValueError as error:
+            ends.append(str(error))
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    volume.close()
+    for thread in threads:
+        thread.join()
+    assert len(ends) == 3 and all("closed" in end for end in ends)
+
+
+def _use_in_child(volume, files, raw, pipe):
+    found = []
+    for call in (
+        volume.flush,
+        lambda: files.read_bytes("a"),
+        raw.tell,
+        lambda: raw.write(b"2"),
+        volume.close,
+    ):
+        try:
+            call()
+            found.append(None)
+        except OSError as error:
+            found.append(error.errno)
+    pipe.send(found)
+
+
+def test_a_forked_process_cannot_use_the_volume_and_leaves_it_alone(image):
+    volume = Volume.create(image, 32 << 20, threads=False)
+    files = volume.files()
+    files.write_bytes("a", b"1")
+    raw = files.open("b", "wb", 0)
+    here, there = multiprocessing.Pipe()
+    context = multiprocessing.get_context("fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = context.Process(target=_use_in_child, args=(volume, files, raw, there))
+        child.start()
+    found = here.recv()
+    child.join()
+    assert found == [errno.EBUSY, errno.EBUSY, None, errno.EBUSY, errno.EBUSY]
+    # The child has ended, with all its objects, and has written nothing.
+    files.write_bytes("a", b"3")
+    raw.close()
+    volume.close()
+    with Volume.open(image) as volume:
+        assert volume.files().read_bytes("a") == b"3"
+        assert volume.files().read_bytes("b") == b""
+
+
+CRASHING = """
+import os, signal, sys
+from dendrofs import ROOT_LIST, Volume
+volume = Volume.create(sys.argv[1], 32 << 20, contents="lists", commit_interval=1000.0)
+for number in range(1000):
+    with volume.unit() as unit:
+        unit.put_record(ROOT_LIST, number, b"x")
+    if number == 499:
+        volume.flush(unit.last_commit)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_after_a_crash_what_was_flushed_is_there_and_no_unit_is_missing_between(image):
+    ended = subprocess.run([sys.executable, "-c", CRASHING, image])
+    assert ended.returncode == -signal.SIGKILL
+    with Volume.open(image) as volume:
+        found = [index for index, _ in volume.lists().records(dendrofs.ROOT_LIST)]
+    assert found == list(range(len(found)))
+    assert len(found) >= 500
+
+
+def test_a_volume_that_is_left_open_does_not_keep_the_program_from_ending(image):
+    program = (
+        "import sys; from dendrofs import Volume; v = Volume.create(sys.argv[1], 32 << 20); "
+        "f = v.files(); f.write_bytes('a', b'1'); v.flush()"
+    )
+    subprocess.run([sys.executable, "-c", program, image], check=True, timeout=30)
+    with Volume.open(image) as volume:
+        assert volume.files().read_bytes("a") == b"1"
