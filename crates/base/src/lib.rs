@@ -3,6 +3,7 @@
 //! - [`units`]: sizes that the whole system agrees on, and alignment arithmetic.
 //! - [`client`]: what a client of a volume keeps there.
 //! - [`clock`]: time as a value that is passed in, so that a simulation controls it.
+//! - [`errno`]: the numbers that Linux has for errors.
 //! - [`rng`]: seeded random numbers; nothing in the engine asks the operating system for one.
 //! - [`random_bytes()`]: random bytes of the operating system, for those who make volumes.
 //! - [`priority`]: the CPU priority of threads that work in the background.
@@ -16,6 +17,7 @@
 
 pub mod client;
 pub mod clock;
+pub mod errno;
 pub mod priority;
 mod random;
 pub mod rng;

@@ -924,7 +924,9 @@ int dendro_unit_open(const struct dendro_volume *volume,
  * They are durable after a flush. `*commit` becomes the number of the commit for
  * dendro_volume_flush_to(); it may be NULL.
  *
- * The unit is empty afterwards, in any case, and can be filled again.
+ * After a success the unit is empty and can be filled again. After an error it is as it was, with
+ * its conditions and its reservation: it can be committed again, or emptied by
+ * dendro_unit_clear().
  *
  * A unit changes at most DENDRO_MAX_UNIT_GROUPS groups of DENDRO_GROUP_PAGES pages: those that it
  * writes or zeroes, and those with pages in ranges that it punches, moves, moves to or swaps.
@@ -935,7 +937,8 @@ int dendro_unit_open(const struct dendro_volume *volume,
  * Errors: ENOENT: a list is not there. EEXIST: a list to be created is there. EMSGSIZE: a record
  * has no bytes, or more than DENDRO_MAX_RECORD_SIZE. EFBIG: pages past DENDRO_MAX_PAGE_COUNT, or
  * too long a unit. ENOSPC: it would not fit. ESTALE: there is no such head. EROFS: the volume
- * takes no changes. EIO: what it needs cannot be read. Nothing was changed in all of these cases.
+ * takes no changes. EIO: what it needs cannot be read. EAGAIN: a condition of the unit does not
+ * hold. Nothing was changed in all of these cases.
  *
  * Threads: any. A change that another thread adds at the time is in the unit, or left in it.
  */
@@ -1109,6 +1112,35 @@ int dendro_unit_swap_pages(const struct dendro_unit *unit, uint64_t a, uint64_t 
 int dendro_unit_set_reclaims(const struct dendro_unit *unit);
 
 /**
+ * Adds a condition to a unit: it is committed only if the record at `index` has these `len` bytes
+ * then. With NULL and 0 there must be no such record. The bytes are copied.
+ *
+ * Returns: 0.
+ *
+ * Errors: come from dendro_unit_commit().
+ *
+ * Threads: any.
+ */
+int dendro_unit_require_record(const struct dendro_unit *unit,
+                               uint64_t list,
+                               uint64_t index,
+                               const void *data,
+                               size_t len);
+
+/**
+ * Adds a condition to a unit: it is committed only if no unit has named the list since the commit
+ * `since`, for which dendro_volume_last_commit() was asked before the list was read. Very many
+ * changes of other lists may make it fail too.
+ *
+ * Returns: 0.
+ *
+ * Errors: come from dendro_unit_commit().
+ *
+ * Threads: any.
+ */
+int dendro_unit_require_unchanged(const struct dendro_unit *unit, uint64_t list, uint64_t since);
+
+/**
  * Makes a unit use reserved space. A reservation that it was to use before is released.
  *
  * Returns: 0. The reservation is given back in any case.
@@ -1122,7 +1154,8 @@ int dendro_unit_use_reservation(const struct dendro_unit *unit,
                                 struct dendro_reservation *reservation);
 
 /**
- * Reserves space for `len_bytes` bytes of records and pages of a later unit.
+ * Reserves space for a later unit of `len_bytes`: its pages at their full size, its records, and
+ * 64 bytes for each change. Such a unit is not refused for what others write meanwhile.
  *
  * Returns: 0, with the handle in `*reservation`; it is given back by dendro_unit_use_reservation()
  * or dendro_reservation_close(). After an error `*reservation` is NULL.
@@ -1411,6 +1444,51 @@ int dendro_volume_flush(const struct dendro_volume *volume);
  * Threads: any.
  */
 int dendro_volume_flush_to(const struct dendro_volume *volume, uint64_t commit);
+
+/**
+ * Makes what the list `list` of the version `version` has durable. Nothing is written if it has
+ * not changed since something later became durable.
+ *
+ * Returns: 0.
+ *
+ * Errors: as dendro_volume_flush().
+ *
+ * Threads: any.
+ */
+int dendro_volume_flush_list(const struct dendro_volume *volume,
+                             struct dendro_view version,
+                             uint64_t list);
+
+/**
+ * Tells the number of the last unit that is visible. What is read after this call is as old as
+ * that or newer; see dendro_unit_require_unchanged().
+ *
+ * Returns: 0, with the number in `*commit`.
+ *
+ * Errors: none but those of any call.
+ *
+ * Threads: any.
+ */
+int dendro_volume_last_commit(const struct dendro_volume *volume, uint64_t *commit);
+
+/**
+ * Has `done` called once when all units up to the one with the number `commit` are durable, or
+ * when that has failed, and returns without waiting. `done` is given `data`, and 0 or a negative
+ * error number as of dendro_volume_flush(). It is called by this thread or another one, and must
+ * not wait nor call functions of the library: it wakes an event loop. The volume's threads make
+ * the units durable soon; without them, dendro_volume_step() does. At the latest it is called when
+ * the volume is closed.
+ *
+ * Returns: 0.
+ *
+ * Errors: EINVAL: there is no function. `done` is not called then.
+ *
+ * Threads: any.
+ */
+int dendro_volume_when_durable(const struct dendro_volume *volume,
+                               uint64_t commit,
+                               void (*done)(void *data, int error),
+                               void *data);
 
 /**
  * Does one step of the work that the volume's threads do in the background. A program without them

@@ -1,10 +1,10 @@
 //! Atomic recovery units, and reservations.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dendrofs::disk::{Aru, Lid, Op};
+use dendrofs::disk::{Aru, CommitSeq, Lid, Op};
 
 use crate::border::{Handle, Health, close, hand_out, on};
 use crate::failure::{Failure, Result};
@@ -16,7 +16,6 @@ use crate::volume::{Shared, Volume};
 /// An atomic recovery unit: changes to one version that take effect together, or never.
 pub struct Unit {
     volume: Shared,
-    view: View,
     unit: Mutex<Aru<'static>>,
 }
 
@@ -29,11 +28,6 @@ impl Handle for Unit {
 impl Unit {
     fn with<R>(&self, work: impl FnOnce(&mut Aru<'static>) -> R) -> R {
         work(&mut self.unit.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Takes all changes out.
-    fn take(&self) -> Aru<'static> {
-        self.with(|unit| mem::replace(unit, Aru::new(self.view.into())))
     }
 }
 
@@ -78,7 +72,7 @@ pub extern "C" fn dendro_unit_open(
     on(volume, |_, volume| {
         hand_out(unit, || {
             let aru = Mutex::new(Aru::new(head.into()));
-            Ok(Unit { volume: volume.shared(), view: head, unit: aru })
+            Ok(Unit { volume: volume.shared(), unit: aru })
         })
     })
 }
@@ -87,7 +81,9 @@ pub extern "C" fn dendro_unit_open(
 /// They are durable after a flush. `*commit` becomes the number of the commit for
 /// dendro_volume_flush_to(); it may be NULL.
 ///
-/// The unit is empty afterwards, in any case, and can be filled again.
+/// After a success the unit is empty and can be filled again. After an error it is as it was, with
+/// its conditions and its reservation: it can be committed again, or emptied by
+/// dendro_unit_clear().
 ///
 /// A unit changes at most DENDRO_MAX_UNIT_GROUPS groups of DENDRO_GROUP_PAGES pages: those that it
 /// writes or zeroes, and those with pages in ranges that it punches, moves, moves to or swaps.
@@ -98,7 +94,8 @@ pub extern "C" fn dendro_unit_open(
 /// Errors: ENOENT: a list is not there. EEXIST: a list to be created is there. EMSGSIZE: a record
 /// has no bytes, or more than DENDRO_MAX_RECORD_SIZE. EFBIG: pages past DENDRO_MAX_PAGE_COUNT, or
 /// too long a unit. ENOSPC: it would not fit. ESTALE: there is no such head. EROFS: the volume
-/// takes no changes. EIO: what it needs cannot be read. Nothing was changed in all of these cases.
+/// takes no changes. EIO: what it needs cannot be read. EAGAIN: a condition of the unit does not
+/// hold. Nothing was changed in all of these cases.
 ///
 /// Threads: any. A change that another thread adds at the time is in the unit, or left in it.
 #[unsafe(no_mangle)]
@@ -107,7 +104,7 @@ pub extern "C" fn dendro_unit_commit(
     commit: Option<&mut MaybeUninit<u64>>,
 ) -> c_int {
     on(unit, |_, unit| {
-        let done = unit.volume.disk.commit(unit.take())?;
+        let done = unit.with(|aru| unit.volume.disk.try_commit(aru))?;
         if let Some(place) = commit {
             place.write(done.0);
         }
@@ -126,7 +123,7 @@ pub extern "C" fn dendro_unit_commit(
 #[unsafe(no_mangle)]
 pub extern "C" fn dendro_unit_clear(unit: Option<&Unit>) -> c_int {
     on(unit, |_, unit| {
-        drop(unit.take());
+        unit.with(Aru::clear);
         Ok(0)
     })
 }
@@ -325,6 +322,55 @@ pub extern "C" fn dendro_unit_set_reclaims(unit: Option<&Unit>) -> c_int {
     })
 }
 
+/// Adds a condition to a unit: it is committed only if the record at `index` has these `len` bytes
+/// then. With NULL and 0 there must be no such record. The bytes are copied.
+///
+/// Returns: 0.
+///
+/// Errors: come from dendro_unit_commit().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_unit_require_record(
+    unit: Option<&Unit>,
+    list: u64,
+    index: u64,
+    data: *const c_void,
+    len: usize,
+) -> c_int {
+    on(unit, |call, unit| {
+        let data = call.bytes(data, len)?;
+        let value = if data.is_empty() { None } else { Some(data.into()) };
+        unit.with(|unit| {
+            unit.require_record(Lid(list), index, value);
+        });
+        Ok(0)
+    })
+}
+
+/// Adds a condition to a unit: it is committed only if no unit has named the list since the commit
+/// `since`, for which dendro_volume_last_commit() was asked before the list was read. Very many
+/// changes of other lists may make it fail too.
+///
+/// Returns: 0.
+///
+/// Errors: come from dendro_unit_commit().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_unit_require_unchanged(
+    unit: Option<&Unit>,
+    list: u64,
+    since: u64,
+) -> c_int {
+    on(unit, |_, unit| {
+        unit.with(|unit| {
+            unit.require_unchanged(Lid(list), CommitSeq(since));
+        });
+        Ok(0)
+    })
+}
+
 /// Makes a unit use reserved space. A reservation that it was to use before is released.
 ///
 /// Returns: 0. The reservation is given back in any case.
@@ -350,7 +396,8 @@ pub extern "C" fn dendro_unit_use_reservation(
     })
 }
 
-/// Reserves space for `len_bytes` bytes of records and pages of a later unit.
+/// Reserves space for a later unit of `len_bytes`: its pages at their full size, its records, and
+/// 64 bytes for each change. Such a unit is not refused for what others write meanwhile.
 ///
 /// Returns: 0, with the handle in `*reservation`; it is given back by dendro_unit_use_reservation()
 /// or dendro_reservation_close(). After an error `*reservation` is NULL.

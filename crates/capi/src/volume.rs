@@ -3,18 +3,19 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dendrofs::disk::{CommitSeq, Versions};
+use dendrofs::disk::{CommitSeq, Lid, Versions};
 use dendrofs::{CreateOptions, OpenOptions, Runner};
 
 use crate::border::{Handle, Health, call, close, hand_out, on, place, put_text};
 use crate::failure::{Failure, Result};
-use crate::raw::Call;
+use crate::raw::{Call, Wrong};
 use crate::types::{
     DENDRO_FILES, DENDRO_LISTS, DENDRO_NO_DISCARD, DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options,
-    Space,
+    Space, View,
 };
 
 /// The most bytes of a label.
@@ -245,6 +246,78 @@ pub extern "C" fn dendro_volume_flush_to(volume: Option<&Volume>, commit: u64) -
     on(volume, |_, volume| {
         let flushed = volume.disk().flush(CommitSeq(commit));
         flushed.map_err(|error| Failure::when_syncing(error.into()))?;
+        Ok(0)
+    })
+}
+
+/// Makes what the list `list` of the version `version` has durable. Nothing is written if it has
+/// not changed since something later became durable.
+///
+/// Returns: 0.
+///
+/// Errors: as dendro_volume_flush().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_volume_flush_list(
+    volume: Option<&Volume>,
+    version: View,
+    list: u64,
+) -> c_int {
+    on(volume, |_, volume| {
+        let flushed = volume.disk().flush_list(version.into(), Lid(list));
+        flushed.map_err(|error| Failure::when_syncing(error.into()))?;
+        Ok(0)
+    })
+}
+
+/// Tells the number of the last unit that is visible. What is read after this call is as old as
+/// that or newer; see dendro_unit_require_unchanged().
+///
+/// Returns: 0, with the number in `*commit`.
+///
+/// Errors: none but those of any call.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_volume_last_commit(
+    volume: Option<&Volume>,
+    commit: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        commit.ok_or(Wrong::Null)?.write(volume.disk().last_commit().0);
+        Ok(0)
+    })
+}
+
+/// Has `done` called once when all units up to the one with the number `commit` are durable, or
+/// when that has failed, and returns without waiting. `done` is given `data`, and 0 or a negative
+/// error number as of dendro_volume_flush(). It is called by this thread or another one, and must
+/// not wait nor call functions of the library: it wakes an event loop. The volume's threads make
+/// the units durable soon; without them, dendro_volume_step() does. At the latest it is called when
+/// the volume is closed.
+///
+/// Returns: 0.
+///
+/// Errors: EINVAL: there is no function. `done` is not called then.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_volume_when_durable(
+    volume: Option<&Volume>,
+    commit: u64,
+    done: Option<extern "C" fn(data: *mut c_void, error: c_int)>,
+    data: *mut c_void,
+) -> c_int {
+    on(volume, |_, volume| {
+        let done = done.ok_or(Wrong::Null)?;
+        // The pointer is the program's: it is only handed back, to whichever thread calls.
+        let data = data.expose_provenance();
+        let then = move |outcome: dendrofs::disk::Result<()>| {
+            let error = outcome.err().map_or(0, |error| -Failure::when_syncing(error.into()).errno);
+            done(ptr::with_exposed_provenance_mut(data), error);
+        };
+        volume.disk().when_durable(CommitSeq(commit), Box::new(then));
         Ok(0)
     })
 }

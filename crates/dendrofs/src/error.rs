@@ -59,11 +59,7 @@ impl Error {
                 dendro_device::Error::Open { source, .. } | dendro_device::Error::Io { source, .. },
             ) => of_io(source),
             Self::Device(_) | Self::BadSize { .. } | Self::BadSegmentSize { .. } => libc::EINVAL,
-            // A file system that meets these is damaged; a program has made a mistake.
-            Self::Disk(DiskError::NoSuchList(_)) => libc::ENOENT,
-            Self::Disk(DiskError::ListExists(_)) => libc::EEXIST,
-            Self::Disk(DiskError::RecordTooLong(_)) => libc::EMSGSIZE,
-            Self::Disk(error) => FsError::from(error.clone()).errno(),
+            Self::Disk(error) => error.errno(),
             Self::Files(error) => error.errno(),
             Self::Loop => libc::ELOOP,
             Self::NoSuchVersion(_) => libc::ENOENT,

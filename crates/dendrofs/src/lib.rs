@@ -128,8 +128,9 @@ pub use volume::{Client, Volume};
 pub mod disk {
     pub use dendro_base::Timestamp;
     pub use dendro_disk::{
-        Aru, Branch, CommitSeq, Error, GROUP_PAGES, Lid, ListHints, Locality, LogicalDisk,
-        MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Reservation,
-        Snapshot, Space, VersionTable, VersionUsage, Versions, View,
+        Aru, Branch, CHANGE_BYTES, CommitSeq, Completion, Condition, Error, GROUP_PAGES, Lid,
+        ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS,
+        Op, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable, VersionUsage,
+        Versions, View,
     };
 }

@@ -182,9 +182,14 @@ impl Shared {
     fn commit(&self) {
         let mut is_ending = false;
         while !is_ending {
-            // The last one is for what was done just before the end.
-            is_ending = self.wait(self.commit_interval);
-            self.note(Work::Commit, self.disk.flush(CommitSeq::LATEST));
+            let flushed = self.disk.flush_for_others(self.commit_interval);
+            // The last flush is for what was done just before the end.
+            is_ending = self.is_ending();
+            let flushed = match flushed {
+                Ok(true) if !is_ending => Ok(()),
+                _ => self.disk.flush(CommitSeq::LATEST),
+            };
+            self.note(Work::Commit, flushed);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid, random_bytes};
 use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
@@ -151,8 +152,10 @@ impl Volume {
     /// # Errors
     /// [`Error::Disk`].
     pub fn step(&self) -> Result<bool> {
-        let wrote = self.inner.disk().write_step(std::time::Duration::ZERO)?;
-        Ok(self.inner.disk().background_step()? || wrote)
+        let disk = self.inner.disk();
+        let wrote = disk.write_step(Duration::ZERO)?;
+        let flushed = disk.flush_for_others(Duration::ZERO)?;
+        Ok(disk.background_step()? || wrote || flushed)
     }
 
     /// Its identity, which no other volume has.

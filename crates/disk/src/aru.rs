@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use dendro_base::units::PAGE_SIZE;
 use smallvec::SmallVec;
 
 use crate::space::Reservation;
-use crate::types::{Lid, ListHints, Record, View};
+use crate::types::{CommitSeq, Lid, ListHints, Record, View};
 
 /// One change to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,8 +107,52 @@ pub enum Op<'a> {
     },
 }
 
+impl Op<'_> {
+    /// The lists that it names: twice the same one, if it names one.
+    #[must_use]
+    pub const fn lists(&self) -> (Lid, Lid) {
+        match *self {
+            Self::CreateList { list, .. }
+            | Self::RestoreList { list, .. }
+            | Self::DeleteList { list }
+            | Self::SetHints { list, .. }
+            | Self::PutRecord { list, .. }
+            | Self::DeleteRecord { list, .. }
+            | Self::WritePages { list, .. }
+            | Self::ZeroPages { list, .. }
+            | Self::PunchPages { list, .. } => (list, list),
+            Self::MovePages { from: a, to: b, .. } | Self::SwapPages { a, b } => (a, b),
+        }
+    }
+}
+
+/// A condition of a unit: it is committed only if this holds right before its changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The record at `index` has this value; with `None`, there is no such record.
+    RecordIs {
+        /// The list.
+        list: Lid,
+        /// Where.
+        index: u64,
+        /// What is expected there.
+        value: Option<Record>,
+    },
+    /// No unit since `since` has named the list, in the view of this one. See
+    /// [`crate::LogicalDisk::last_commit`].
+    Unchanged {
+        /// The list.
+        list: Lid,
+        /// A commit that was the last one before the client read the list.
+        since: CommitSeq,
+    },
+}
+
 /// The number of changes that a unit keeps without memory of its own. Nearly all have fewer.
 const INLINE_OPS: usize = 4;
+
+/// What each change of a unit counts in [`Aru::payload_bytes`] beside its contents.
+pub const CHANGE_BYTES: u64 = 64;
 
 /// An atomic recovery unit: changes to one view that take effect together, at
 /// [`crate::LogicalDisk::commit`], or never.
@@ -122,6 +167,7 @@ pub struct Aru<'a> {
     reclaims: bool,
     /// Which changes write pages whose last one is kept in memory.
     kept: SmallVec<[u32; 2]>,
+    conditions: Vec<Condition>,
 }
 
 impl<'a> Aru<'a> {
@@ -134,6 +180,7 @@ impl<'a> Aru<'a> {
             reservation: None,
             reclaims: false,
             kept: SmallVec::new(),
+            conditions: Vec::new(),
         }
     }
 
@@ -213,6 +260,49 @@ impl<'a> Aru<'a> {
         &self.kept
     }
 
+    /// Adds [`Condition::RecordIs`].
+    pub fn require_record(&mut self, list: Lid, index: u64, value: Option<Record>) -> &mut Self {
+        self.conditions.push(Condition::RecordIs { list, index, value });
+        self
+    }
+
+    /// Adds [`Condition::Unchanged`].
+    pub fn require_unchanged(&mut self, list: Lid, since: CommitSeq) -> &mut Self {
+        self.conditions.push(Condition::Unchanged { list, since });
+        self
+    }
+
+    /// The conditions on which it is committed; all must hold.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// What the unit stores, as reservations count it: its pages, those of zeros too, at their full
+    /// size; its records with [`CHANGE_BYTES`] more each; and as much for each other change.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        let pages_bytes = |count: u64| count.saturating_mul(PAGE_SIZE as u64);
+        let of_op = |op: &Op<'_>| match op {
+            Op::WritePages { data, .. } => pages_bytes(data.len().div_ceil(PAGE_SIZE) as u64),
+            Op::ZeroPages { count, .. } => pages_bytes(*count),
+            Op::PutRecord { value, .. } => value.len() as u64,
+            _ => 0,
+        };
+        let add = |sum: u64, op| sum.saturating_add(of_op(op)).saturating_add(CHANGE_BYTES);
+        self.ops.iter().fold(0, add)
+    }
+
+    /// Makes the unit as new: it changes nothing, on no condition, and uses no reservation. It
+    /// keeps its view and its memory.
+    pub fn clear(&mut self) {
+        self.ops.clear();
+        self.reservation = None;
+        self.reclaims = false;
+        self.kept.clear();
+        self.conditions.clear();
+    }
+
     /// Makes the unit use reserved space.
     pub fn use_reservation(&mut self, reservation: Reservation) -> &mut Self {
         self.reservation = Some(reservation);
@@ -223,12 +313,6 @@ impl<'a> Aru<'a> {
     #[must_use]
     pub const fn reservation(&self) -> Option<&Reservation> {
         self.reservation.as_ref()
-    }
-
-    /// Takes the reservation out, for the disk to use it up.
-    #[must_use]
-    pub const fn take_reservation(&mut self) -> Option<Reservation> {
-        self.reservation.take()
     }
 
     /// Marks the unit as part of freeing space (an unlink, a truncation). It may then use the space

@@ -19,10 +19,12 @@
 //! Each case is given a new, empty disk with at least 256 MiB of space. Some can also be called by
 //! themselves, with the disk's background work between the units: [`random::differential`],
 //! [`versions::differential`], [`space::a_full_disk_refuses_and_gives_space_back`],
+//! [`space::what_is_reserved_stays_writable_while_others_fill_the_disk`],
 //! [`snapshots::space_comes_back_when_versions_go`], [`snapshots::a_full_disk_lets_versions_go`].
 
 pub mod branches;
 pub mod clients;
+pub mod conditions;
 pub mod lists;
 pub mod moves;
 pub mod pages;
@@ -99,6 +101,12 @@ macro_rules! conformance_cases {
             units::readers_see_units_whole
             units::a_flush_covers_what_was_committed
             units::a_disk_that_was_shut_down_is_read_only
+            conditions::a_unit_requires_what_records_are
+            conditions::a_unit_requires_that_lists_are_unchanged
+            conditions::a_unit_comes_back_when_it_fails_and_empty_when_it_does_not
+            conditions::threads_that_set_conditions_lose_no_update
+            conditions::who_waits_for_durability_is_called_once
+            conditions::a_list_is_flushed
             space::space_follows_what_is_stored
             space::reservations_are_counted_and_given_back
             random::random_units_leave_what_the_model_has

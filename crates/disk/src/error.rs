@@ -1,12 +1,18 @@
 //! Errors of a logical disk.
 
+use dendro_base::errno;
+
 use crate::types::{GROUP_PAGES, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View};
 
 /// The result of a call to a logical disk.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a logical disk. There is one kind for each way in which a caller can react.
+///
+/// [`Self::code`] and [`Self::errno`] name the kind for programs in other languages and for the
+/// network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A change to a list that does not exist.
     #[error("there is no list {0}")]
@@ -32,6 +38,10 @@ pub enum Error {
          in several"
     )]
     UnitTooLong,
+    /// A unit was committed on a condition that does not hold (any more). Whoever read what the
+    /// unit is based on reads it again and makes a new unit.
+    #[error("list {0} is not as the unit requires: it has changed since, or may have")]
+    ConditionFailed(Lid),
     /// The change would not fit.
     #[error("no space left: {needed_bytes} bytes are needed, {available_bytes} can be had")]
     NoSpace {
@@ -71,4 +81,83 @@ pub enum Error {
     /// The device could not be read.
     #[error("{0}")]
     Io(String),
+}
+
+impl Error {
+    /// The number of the kind of error. It never changes, and no other kind will ever have it.
+    #[must_use]
+    pub const fn code(&self) -> u16 {
+        match self {
+            Self::NoSuchList(_) => 1,
+            Self::ListExists(_) => 2,
+            Self::RecordTooLong(_) => 3,
+            Self::OutOfRange { .. } => 4,
+            Self::UnitTooLong => 5,
+            Self::NoSpace { .. } => 6,
+            Self::NoSuchView(_) => 7,
+            Self::BadName(..) => 8,
+            Self::NameTaken(_) => 9,
+            Self::InUse(..) => 10,
+            Self::OtherClient(_) => 11,
+            Self::ReadOnly(_) => 12,
+            Self::Failed(_) => 13,
+            Self::Corrupted(_) => 14,
+            Self::Lost(_) => 15,
+            Self::Io(_) => 16,
+            Self::ConditionFailed(_) => 17,
+        }
+    }
+
+    /// Linux's number for the error, positive.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::NoSuchList(_) => errno::ENOENT,
+            Self::ListExists(_) | Self::NameTaken(_) => errno::EEXIST,
+            Self::RecordTooLong(_) => errno::EMSGSIZE,
+            Self::OutOfRange { .. } | Self::UnitTooLong => errno::EFBIG,
+            Self::ConditionFailed(_) => errno::EAGAIN,
+            Self::NoSpace { .. } => errno::ENOSPC,
+            Self::NoSuchView(_) => errno::ESTALE,
+            Self::BadName(..) => errno::EINVAL,
+            Self::InUse(..) => errno::EBUSY,
+            Self::OtherClient(_) => errno::EXDEV,
+            Self::ReadOnly(_) | Self::Failed(_) => errno::EROFS,
+            Self::Corrupted(_) | Self::Lost(_) | Self::Io(_) => errno::EIO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_kinds_have_one_code() {
+        let text = || String::from("x");
+        let list = Lid(1);
+        let (needed_bytes, available_bytes) = (1, 0);
+        let all = [
+            Error::NoSuchList(list),
+            Error::ListExists(list),
+            Error::RecordTooLong(0),
+            Error::OutOfRange { first_page: 1, count: 1 },
+            Error::UnitTooLong,
+            Error::NoSpace { needed_bytes, available_bytes },
+            Error::NoSuchView(View::HEAD),
+            Error::BadName(text(), "x"),
+            Error::NameTaken(text()),
+            Error::InUse(View::HEAD, "x"),
+            Error::OtherClient(View::HEAD),
+            Error::ReadOnly(text()),
+            Error::Failed(text()),
+            Error::Corrupted(text()),
+            Error::Lost(text()),
+            Error::Io(text()),
+            Error::ConditionFailed(list),
+        ];
+        let codes: Vec<u16> = all.iter().map(Error::code).collect();
+        assert_eq!(codes, (1..=17).collect::<Vec<u16>>());
+        assert!(all.iter().all(|error| error.errno() > 0));
+    }
 }

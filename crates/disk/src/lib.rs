@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod aru;
+mod changed_lists;
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod error;
@@ -29,11 +30,12 @@ pub mod testgen;
 mod types;
 mod versions;
 
-pub use aru::{Aru, Op};
+pub use aru::{Aru, CHANGE_BYTES, Condition, Op};
+pub use changed_lists::ChangedLists;
 pub use dendro_base::ClientKind;
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
-pub use logical_disk::LogicalDisk;
+pub use logical_disk::{Completion, LogicalDisk};
 pub use releases::{ExpectedRelease, Releases};
 pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};

@@ -17,6 +17,9 @@ use dendro_base::units::PAGE_SIZE;
 
 use dendro_base::ClientKind;
 
+/// What is called when commits are durable, or have failed to become durable.
+pub type Completion = Box<dyn FnOnce(Result<()>) + Send>;
+
 /// An ordered, sparse collection of lists of blocks.
 ///
 /// A **list** has two index spaces. **Records** are small values (up to
@@ -56,6 +59,8 @@ pub trait LogicalDisk: Send + Sync {
     ///   [`Error::RecordTooLong`],
     ///   [`Error::OutOfRange`], [`Error::UnitTooLong`]: the unit is
     ///   wrong; nothing was changed.
+    /// - [`Error::ConditionFailed`]: a [condition](Aru::conditions) of the unit does not hold;
+    ///   nothing was changed.
     /// - [`Error::NoSpace`]: it would not fit; nothing was changed.
     /// - [`Error::ReadOnly`], [`Error::NoSuchView`]: the disk or the view
     ///   cannot be changed.
@@ -64,7 +69,26 @@ pub trait LogicalDisk: Send + Sync {
     /// - [`Error::Failed`]: the disk no longer accepts writes.
     ///
     /// If several of these apply, the error may be any of them.
-    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq>;
+    fn commit(&self, mut aru: Aru<'_>) -> Result<CommitSeq> {
+        self.try_commit(&mut aru)
+    }
+
+    /// As [`Self::commit`], for a unit that the caller keeps. After a success the unit is
+    /// [cleared](Aru::clear) and can be used again. After an error it is as it was, with its
+    /// reservation.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn try_commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq>;
+
+    /// The last commit that readers see. What is read after this call is as old as that or newer.
+    /// So a unit that [requires](Aru::require_unchanged) that a list has not changed since is
+    /// committed only if what was read of the list still holds.
+    ///
+    /// From the first such call on, the disk remembers which lists change. It remembers a limited
+    /// number, so that such a condition may also fail for a list that has not changed, if very many
+    /// others have.
+    fn last_commit(&self) -> CommitSeq;
 
     /// Returns once every commit up to and including `up_to` is durable. [`CommitSeq::LATEST`]
     /// means all commits that have returned. Callers that wait at the same time share one device
@@ -75,8 +99,26 @@ pub trait LogicalDisk: Send + Sync {
     /// never become durable. The disk no longer accepts writes.
     fn flush(&self, up_to: CommitSeq) -> Result<()>;
 
-    /// Reserves space for `len_bytes` of payload of a later commit, which uses the reservation
-    /// ([`Aru::use_reservation`]). Dropping the reservation releases the space.
+    /// Returns at once, and has `then` called once when every commit up to and including `up_to`
+    /// is durable, or when that has failed. The call is made by any thread, this one too, and must
+    /// not wait: it wakes an event loop, or sends a message. Work in the background makes the
+    /// commits durable soon, where the disk has such work done.
+    ///
+    /// `then` is given what [`Self::flush`] would return.
+    fn when_durable(&self, up_to: CommitSeq, then: Completion);
+
+    /// Makes what `list` has in `view` durable. Nothing is written if the list has not changed
+    /// since something later became durable. Otherwise everything before its last change becomes
+    /// durable too, because recovery is in the order of commits.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    fn flush_list(&self, view: View, list: Lid) -> Result<()>;
+
+    /// Reserves space for a later commit, which uses the reservation ([`Aru::use_reservation`]). A
+    /// unit of at most `len_bytes` ([`Aru::payload_bytes`]) needs no other space: it is not refused
+    /// for what others commit or reserve meanwhile. The disk adds what storing so much takes.
+    /// Dropping the reservation releases the space.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::ReadOnly`],

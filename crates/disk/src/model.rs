@@ -27,9 +27,9 @@ pub use state::{ModelList, ModelState, apply};
 pub use versions::ModelVersions;
 
 use crate::{
-    Aru, Branch, ClientKind, CommitSeq, Error, GROUP_PAGES, Ledger, Lid, ListHints, LogicalDisk,
-    MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Snapshot,
-    Space, VersionTable, VersionUsage, Versions, View,
+    Aru, Branch, ChangedLists, ClientKind, CommitSeq, Completion, Condition, Error, GROUP_PAGES,
+    Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation,
+    Result, ScanPoint, Scanned, Snapshot, Space, VersionTable, VersionUsage, Versions, View,
 };
 
 /// Why a disk that was shut down is read-only.
@@ -46,6 +46,7 @@ struct Inner {
     history: Option<Vec<(CommitSeq, ModelVersions)>>,
     shut_down: bool,
     failure: Option<String>,
+    changed_lists: ChangedLists,
 }
 
 impl Inner {
@@ -53,6 +54,23 @@ impl Inner {
         match &self.failure {
             Some(why) => Err(Error::Failed(why.clone())),
             None if self.shut_down => Err(Error::ReadOnly(SHUT_DOWN.into())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_conditions(&self, aru: &Aru<'_>) -> Result<()> {
+        let state = self.versions.state(aru.view())?;
+        let differs = |condition: &Condition| match condition {
+            Condition::RecordIs { list, index, value } => {
+                let found = state.shared_list(*list);
+                let found = found.as_ref().and_then(|list| list.record(*index));
+                (found != value.as_ref()).then_some(*list)
+            }
+            Condition::Unchanged { .. } => None,
+        };
+        let differs = aru.conditions().iter().find_map(differs);
+        match differs.or_else(|| self.changed_lists.changed(aru)) {
+            Some(list) => Err(Error::ConditionFailed(list)),
             None => Ok(()),
         }
     }
@@ -119,6 +137,7 @@ impl ModelDisk {
                 history: None,
                 shut_down: false,
                 failure: None,
+                changed_lists: ChangedLists::new(CommitSeq(0), usize::MAX),
             }),
         }
     }
@@ -198,8 +217,9 @@ impl ModelDisk {
                 _ => 0,
             })
             .sum();
-        let set_aside = aru.reservation().map_or(0, Reservation::len_bytes);
-        let available_bytes = self.available_bytes(versions).saturating_add(set_aside);
+        let others_bytes = self.ledger.reserved_by_others_bytes(aru.reservation());
+        let own_bytes = self.ledger.reserved_bytes() - others_bytes;
+        let available_bytes = self.available_bytes(versions).saturating_add(own_bytes);
         if needed_bytes > available_bytes {
             return Err(Error::NoSpace { needed_bytes, available_bytes });
         }
@@ -230,19 +250,36 @@ impl LogicalDisk for ModelDisk {
         Ok(list)
     }
 
-    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
+    fn try_commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
         let mut guard = self.inner.write();
         let inner = &mut *guard;
         inner.check_writable()?;
+        inner.check_conditions(aru)?;
         inner.versions.check(aru.view(), aru.ops())?;
-        self.check_space(&inner.versions, &aru)?;
+        self.check_space(&inner.versions, aru)?;
         inner.versions.apply(aru.view(), aru.ops())?;
         for op in aru.ops() {
             if let Op::CreateList { list, .. } | Op::RestoreList { list, .. } = op {
                 inner.next_list = inner.next_list.max(Lid(list.0 + 1));
             }
         }
-        Ok(inner.committed())
+        let seq = inner.committed();
+        inner.changed_lists.note(aru.view(), aru.ops(), seq);
+        aru.clear();
+        Ok(seq)
+    }
+
+    fn last_commit(&self) -> CommitSeq {
+        self.inner.read().last_commit
+    }
+
+    fn when_durable(&self, up_to: CommitSeq, then: Completion) {
+        then(self.flush(up_to));
+    }
+
+    fn flush_list(&self, view: View, list: Lid) -> Result<()> {
+        let last = self.inner.read().changed_lists.last_change(view, list);
+        self.flush(last)
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {

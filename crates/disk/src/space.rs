@@ -39,6 +39,14 @@ impl Ledger {
             .ok()?;
         Some(Reservation { len_bytes, ledger: Arc::clone(self) })
     }
+
+    /// What others have reserved than the one who has `own`. A reservation of another disk counts
+    /// as none.
+    #[must_use]
+    pub fn reserved_by_others_bytes(&self, own: Option<&Reservation>) -> u64 {
+        let own = own.filter(|own| std::ptr::eq(&raw const *own.ledger, self));
+        self.reserved_bytes().saturating_sub(own.map_or(0, Reservation::len_bytes))
+    }
 }
 
 /// Reserved space. Dropping it releases the space.
@@ -49,7 +57,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How much is reserved.
+    /// How much is reserved, with what the disk needs to store that much.
     #[must_use]
     pub const fn len_bytes(&self) -> u64 {
         self.len_bytes

@@ -10,3 +10,9 @@ fn a_full_disk_refuses_and_gives_space_back() {
     let disk = ModelDisk::new(Some(10_000_000));
     space::a_full_disk_refuses_and_gives_space_back(&disk, &mut || ());
 }
+
+#[test]
+fn what_is_reserved_stays_writable_while_others_fill_the_disk() {
+    let disk = ModelDisk::new(Some(10_000_000));
+    space::what_is_reserved_stays_writable_while_others_fill_the_disk(&disk);
+}

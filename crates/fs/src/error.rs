@@ -1,5 +1,6 @@
 //! The errors of the file system, and the numbers that Linux has for them.
 
+use dendro_base::errno;
 use dendro_disk::{ClientKind, Error as DiskError};
 
 /// The result of a call to the file system.
@@ -101,33 +102,6 @@ fn no_files(kind: ClientKind) -> String {
     }
 }
 
-/// Linux's error numbers, the same on every architecture that matters here.
-mod errno {
-    pub(super) const EPERM: i32 = 1;
-    pub(super) const ENOENT: i32 = 2;
-    pub(super) const EINTR: i32 = 4;
-    pub(super) const EIO: i32 = 5;
-    pub(super) const ENXIO: i32 = 6;
-    pub(super) const E2BIG: i32 = 7;
-    pub(super) const EACCES: i32 = 13;
-    pub(super) const EBUSY: i32 = 16;
-    pub(super) const EEXIST: i32 = 17;
-    pub(super) const EXDEV: i32 = 18;
-    pub(super) const ENOTDIR: i32 = 20;
-    pub(super) const EISDIR: i32 = 21;
-    pub(super) const EINVAL: i32 = 22;
-    pub(super) const EFBIG: i32 = 27;
-    pub(super) const ENOSPC: i32 = 28;
-    pub(super) const EROFS: i32 = 30;
-    pub(super) const EMLINK: i32 = 31;
-    pub(super) const ERANGE: i32 = 34;
-    pub(super) const ENAMETOOLONG: i32 = 36;
-    pub(super) const ENOTEMPTY: i32 = 39;
-    pub(super) const ENODATA: i32 = 61;
-    pub(super) const EOPNOTSUPP: i32 = 95;
-    pub(super) const ESTALE: i32 = 116;
-}
-
 impl FsError {
     /// The error as a sync reports it. After the disk has failed, each sync reports that data are
     /// lost, so that no later sync looks successful. Other calls report that the disk accepts no
@@ -170,22 +144,11 @@ impl FsError {
             Self::Interrupted => errno::EINTR,
             Self::NoData => errno::ENXIO,
             Self::Corrupted(_) | Self::NotDurable(_) | Self::Temporary(_) => errno::EIO,
-            Self::Disk(error) => match error {
-                DiskError::NoSpace { .. } => errno::ENOSPC,
-                DiskError::ReadOnly(_) | DiskError::Failed(_) => errno::EROFS,
-                DiskError::NoSuchView(_) => errno::ESTALE,
-                DiskError::OutOfRange { .. } | DiskError::UnitTooLong => errno::EFBIG,
-                DiskError::BadName(..) => errno::EINVAL,
-                DiskError::NameTaken(_) => errno::EEXIST,
-                DiskError::InUse(..) => errno::EBUSY,
-                DiskError::NoSuchList(_)
-                | DiskError::ListExists(_)
-                | DiskError::RecordTooLong(_)
-                | DiskError::Corrupted(_)
-                | DiskError::Lost(_)
-                | DiskError::Io(_) => errno::EIO,
-                DiskError::OtherClient(_) => errno::EXDEV,
-            },
+            // A file system that meets these is damaged.
+            Self::Disk(
+                DiskError::NoSuchList(_) | DiskError::ListExists(_) | DiskError::RecordTooLong(_),
+            ) => errno::EIO,
+            Self::Disk(error) => error.errno(),
         }
     }
 }

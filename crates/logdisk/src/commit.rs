@@ -3,10 +3,12 @@
 //! - [`mod@unit`]: a unit before it is applied: its arguments, its contents, and the most that it
 //!   can take.
 //! - [`apply`]: a unit is applied to the state and entered in the log, whole or not at all.
+//! - [`conditions`]: what must hold before a unit is applied.
 //! - [`credit`]: the space that a unit gives back.
 //! - [`committer`]: all of that for one unit, and what a commit does for others.
 
 mod apply;
 pub(crate) mod committer;
+mod conditions;
 mod credit;
-mod unit;
+pub(crate) mod unit;

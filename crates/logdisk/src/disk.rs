@@ -18,8 +18,8 @@ use std::time::Duration;
 use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
-    Aru, ClientKind, CommitSeq, Error, ExpectedRelease, Lid, ListHints, LogicalDisk, PAGE_SIZE,
-    Record, Reservation, Result, ScanPoint, Scanned, Space, View,
+    Aru, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints, LogicalDisk,
+    PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
 use dendro_format::superblock::INCOMPATIBLE_SET;
@@ -30,6 +30,7 @@ use crate::clean::cleaner::Cleaner;
 use crate::clean::coalesce::{IdleCoalescing, Mover};
 use crate::clean::external::ExternalAccess;
 use crate::commit::committer::Committer;
+use crate::commit::unit::most_bytes_of;
 use crate::damage::DamageLog;
 use crate::flush::Flusher;
 use crate::frozen::FrozenVolume;
@@ -389,9 +390,21 @@ impl LogDisk {
         self.background.wait(timeout);
     }
 
-    /// Ends all waits in [`Self::write_step`] and [`Self::wait_for_background_work`], now and
-    /// later, so that the threads that call them can end.
+    /// Waits for at most `timeout` until somebody waits for durability
+    /// ([`LogicalDisk::when_durable`]), and makes everything durable then. Returns whether it did.
+    /// The thread that makes the log durable at intervals calls it to wait for the next one.
+    ///
+    /// # Errors
+    /// As [`LogicalDisk::flush`].
+    pub fn flush_for_others(&self, timeout: Duration) -> Result<bool> {
+        self.flusher.flush_for_others(timeout)
+    }
+
+    /// Ends all waits in [`Self::write_step`], [`Self::flush_for_others`] and
+    /// [`Self::wait_for_background_work`], now and later, so that the threads that call them can
+    /// end.
     pub fn end_waiting(&self) {
+        self.flusher.end_waiting();
         self.volume.writer().end_waiting();
         self.background.end_waiting();
     }
@@ -424,8 +437,33 @@ impl LogicalDisk for LogDisk {
         Ok(Lid(self.volume.take_list_number()))
     }
 
-    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
+    fn try_commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
         self.committer.commit(aru)
+    }
+
+    fn last_commit(&self) -> CommitSeq {
+        let is_noted = {
+            let engine = self.volume.read();
+            engine.noted_lists().map(|_| CommitSeq(engine.commit_seq()))
+        };
+        is_noted.unwrap_or_else(|| {
+            let mut engine = self.volume.write();
+            engine.changed_lists();
+            CommitSeq(engine.commit_seq())
+        })
+    }
+
+    fn when_durable(&self, up_to: CommitSeq, then: Completion) {
+        self.flusher.call_when_durable(up_to, then);
+    }
+
+    fn flush_list(&self, view: View, list: Lid) -> Result<()> {
+        let noted = self.volume.read().noted_lists().map(|lists| lists.last_change(view, list));
+        let last = noted.unwrap_or_else(|| {
+            self.volume.write().changed_lists();
+            CommitSeq::LATEST
+        });
+        self.flusher.flush_up_to(last)
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {
@@ -438,10 +476,11 @@ impl LogicalDisk for LogDisk {
         loop {
             let engine = self.volume.read();
             self.volume.check_writable(&engine)?;
-            let reserved = self.accounts.reserve(&engine, len_bytes);
+            let reserved = self.accounts.reserve(&engine, most_bytes_of(len_bytes));
             drop(engine);
             let is_final = reserved.is_ok()
-                || !self.reclaimer.free(&mut seen)? && !self.resizer.grow_by_itself(len_bytes)?;
+                || !self.reclaimer.free(&mut seen)?
+                    && !self.resizer.grow_by_itself(most_bytes_of(len_bytes))?;
             if is_final {
                 return reserved;
             }

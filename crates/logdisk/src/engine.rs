@@ -21,7 +21,7 @@ mod transaction;
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
-use dendro_disk::Error;
+use dendro_disk::{Aru, ChangedLists, CommitSeq, Error};
 use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
@@ -44,6 +44,9 @@ const PARTIAL_SLACK_BYTES: usize = 64 << 10;
 const POOL_LEN: usize = 24;
 /// The number of full-size buffers that are allocated at a time: together they fill huge pages.
 const POOL_STEP: usize = 8;
+
+/// The number of lists of which the last change is remembered, at least: about 2 MiB at most.
+const MAX_CHANGED_LISTS: usize = 16_384;
 
 /// The number of bytes in payload streams that cost recovery as much as one byte of the main log,
 /// because recovery reads little more of them than the records that name them.
@@ -71,6 +74,8 @@ pub(crate) struct Engine {
     closed_reason: Option<Error>,
     uuid: Uuid,
     clock: Arc<dyn Clock>,
+    /// Which lists have changed lately, once a client has asked.
+    changed_lists: Option<ChangedLists>,
     writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
     /// The number of clean segments that payload streams do not take: the reserves.
@@ -107,6 +112,7 @@ impl Engine {
             closed_reason: None,
             uuid,
             clock,
+            changed_lists: None,
             writer: Arc::default(),
             pool: Vec::new(),
             kept_segments: 0,
@@ -122,6 +128,24 @@ impl Engine {
 
     pub(crate) const fn state_mut(&mut self) -> &mut State {
         &mut self.state
+    }
+
+    /// Which lists have changed lately. From the first call on, the changes of clients are noted.
+    pub(crate) fn changed_lists(&mut self) -> &ChangedLists {
+        let now = CommitSeq(self.commit_seq);
+        self.changed_lists.get_or_insert_with(|| ChangedLists::new(now, MAX_CHANGED_LISTS))
+    }
+
+    /// As [`Self::changed_lists`], if changes are being noted.
+    pub(crate) const fn noted_lists(&self) -> Option<&ChangedLists> {
+        self.changed_lists.as_ref()
+    }
+
+    /// Notes which lists a unit has changed, if that is wanted.
+    pub(crate) fn note_changed(&mut self, aru: &Aru<'_>) {
+        if let Some(lists) = &mut self.changed_lists {
+            lists.note(aru.view(), aru.ops(), CommitSeq(self.commit_seq));
+        }
     }
 
     /// The bytes of pages and of records in the units that were applied.

@@ -1,18 +1,23 @@
 //! Making the log durable.
 //!
 //! - [`group_commit`]: which thread flushes, and for whom.
+//! - [`completions`]: who is told of it without waiting.
 //!
 //! Invariants:
 //! 1. (flush 1) A flush covers everything that was committed when it began.
 //!
 //! What a failed flush means is (flush 2), in [`crate::volume`].
 
+mod completions;
 mod group_commit;
+
+use std::time::Duration;
 
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
-use dendro_disk::{CommitSeq, Result};
+use dendro_disk::{CommitSeq, Completion, Result};
 
+use self::completions::Completions;
 use self::group_commit::{FlushTurn, GroupCommit};
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -24,6 +29,7 @@ pub(crate) struct Flusher {
     group_commit: GroupCommit,
     /// The last commit known to be durable.
     durable: AtomicU64,
+    completions: Completions,
 }
 
 impl Flusher {
@@ -33,7 +39,7 @@ impl Flusher {
             (Arc::clone(engine.clock()), engine.commit_seq())
         };
         let (group_commit, durable) = (GroupCommit::new(clock), AtomicU64::new(commit_seq));
-        Self { volume, group_commit, durable }
+        Self { volume, group_commit, durable, completions: Completions::default() }
     }
 
     /// The last commit known to be durable.
@@ -60,6 +66,35 @@ impl Flusher {
         };
         self.volume.write().note_flush();
         self.flush_log(&turn)
+    }
+
+    /// Calls `then` when everything up to `up_to` that is committed by now is durable.
+    pub(crate) fn call_when_durable(&self, up_to: CommitSeq, then: Completion) {
+        let target = up_to.0.min(self.volume.read().commit_seq());
+        if let Some(error) = self.volume.failure() {
+            return then(Err(error));
+        }
+        self.completions.add(target, then);
+        // It may have become durable before it was entered.
+        self.completions.finish(self.durable_seq(), &Ok(()));
+    }
+
+    /// Waits for at most `timeout` until somebody wants to be told when something is durable, and
+    /// makes everything durable then. Returns whether it did.
+    pub(crate) fn flush_for_others(&self, timeout: Duration) -> Result<bool> {
+        if !self.completions.wait(timeout) {
+            return Ok(false);
+        }
+        let flushed = self.flush_up_to(CommitSeq::LATEST);
+        if flushed.is_err() {
+            self.completions.finish(u64::MAX, &flushed);
+        }
+        flushed.map(|()| true)
+    }
+
+    /// Ends the waits of [`Self::flush_for_others`], now and later.
+    pub(crate) fn end_waiting(&self) {
+        self.completions.end_waiting();
     }
 
     /// Flushes the log if `prepare` returns that this is worth it, and returns whether it did.
@@ -96,5 +131,6 @@ impl Flusher {
     pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
         self.durable.fetch_max(commit_seq, Ordering::AcqRel);
         self.volume.write().note_durable(partial_seq);
+        self.completions.finish(commit_seq, &Ok(()));
     }
 }

@@ -7,14 +7,13 @@ use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Lid, ListHints, MAX_PAGE_COUNT, Record, Result, ScanPoint, Scanned, View};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Key, PageRef, Space, Value};
+use dendro_format::{Key, PageRef, Space};
 
 use crate::blocks::Fetch;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
-use crate::state::item::ItemKey;
 use crate::state::pages::{check_range, slots_of};
 use crate::state::slice::{SLICE_LEN, Slice};
 use crate::versions::ancestry::Ancestry;
@@ -91,24 +90,7 @@ impl Reader {
     #[inline]
     pub(crate) fn read_record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
         self.look_from(view, |engine, ancestry, nodes| {
-            if list >= Lid::CLIENT_END {
-                return Ok(None);
-            }
-            let item = ItemKey::record(list.0, index);
-            let may_be_left = engine.state().removals().contains(list.0);
-            if let Some(key) = engine.state().sole_key(ancestry, item).filter(|_| !may_be_left) {
-                return engine.state().map().look(&key, nodes, |value| match value {
-                    Some(Value::Record(bytes)) => Some(Record::clone(bytes)),
-                    _ => None,
-                });
-            }
-            let newest = engine.state().newest(ancestry, item, nodes)?;
-            let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
-            // What the head wrote in this epoch disappears with its list.
-            let own = (ancestry.nearest().branch, engine.state().versions().epoch());
-            let is_own = own == (key.branch, key.epoch) && !may_be_left;
-            let is_there = is_own || engine.state().may_have(ancestry, list.0, nodes)?;
-            Ok(is_there.then_some(bytes))
+            engine.state().record(ancestry, list, index, nodes)
         })
     }
 

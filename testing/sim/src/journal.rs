@@ -20,8 +20,8 @@ use dendro_base::sync::{Arc, Mutex};
 use dendro_device::{BLOCK_SIZE, Device};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{
-    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Record, Reservation, Result, ScanPoint,
-    Scanned, Space, View,
+    Aru, CommitSeq, Completion, Error, Lid, ListHints, LogicalDisk, Record, Reservation, Result,
+    ScanPoint, Scanned, Space, View,
 };
 
 use crate::disk::Engine;
@@ -183,7 +183,7 @@ impl LogicalDisk for Journal {
         self.memory.allocate_list()
     }
 
-    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
+    fn try_commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
         let mut tail = self.tail.lock();
         let mut encoded = Vec::new();
         let lost = usize::from(self.bug == Some(Bug::LoseChange) && aru.ops().len() > 10);
@@ -193,7 +193,7 @@ impl LogicalDisk for Journal {
             let available_bytes = self.device.len_bytes() - tail.offset;
             return Err(Error::NoSpace { needed_bytes: encoded.len() as u64, available_bytes });
         }
-        let seq = self.memory.commit(aru)?;
+        let seq = self.memory.try_commit(aru)?;
         tail.batch.append(&mut encoded);
         if tail.batch.len() >= BATCH_LEN_BYTES {
             self.write(&mut tail)?;
@@ -208,6 +208,18 @@ impl LogicalDisk for Journal {
             self.device.flush().map_err(|error| self.fail(&error))?;
         }
         self.memory.flush(up_to)
+    }
+
+    fn last_commit(&self) -> CommitSeq {
+        self.memory.last_commit()
+    }
+
+    fn when_durable(&self, up_to: CommitSeq, then: Completion) {
+        then(self.flush(up_to));
+    }
+
+    fn flush_list(&self, _: View, _: Lid) -> Result<()> {
+        self.flush(CommitSeq::LATEST)
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {

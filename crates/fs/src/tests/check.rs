@@ -8,7 +8,7 @@ use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{Aru, Error, Lid, LogicalDisk, Op, Record, Result, Versions, View};
-use dendro_disk::{CommitSeq, ListHints, Reservation, ScanPoint, Scanned, Space};
+use dendro_disk::{CommitSeq, Completion, ListHints, Reservation, ScanPoint, Scanned, Space};
 
 use super::damage::sample;
 use super::{Fixture, USER, noatime};
@@ -218,8 +218,20 @@ impl LogicalDisk for Stumbling {
         self.disk.allocate_list()
     }
 
-    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
-        self.disk.commit(aru)
+    fn try_commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
+        self.disk.try_commit(aru)
+    }
+
+    fn last_commit(&self) -> CommitSeq {
+        self.disk.last_commit()
+    }
+
+    fn when_durable(&self, up_to: CommitSeq, then: Completion) {
+        self.disk.when_durable(up_to, then);
+    }
+
+    fn flush_list(&self, view: View, list: Lid) -> Result<()> {
+        self.disk.flush_list(view, list)
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {

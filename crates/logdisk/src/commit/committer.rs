@@ -1,13 +1,15 @@
 //! Committing a unit: it is checked, given room, applied, and counted.
 
-use dendro_base::sync::Arc;
+use dendro_base::sync::{Arc, RwLockWriteGuard};
 use dendro_disk::{Aru, CommitSeq, Error, Result};
 use dendro_format::superblock::{INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_VERSIONS};
 
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
+use crate::commit::conditions::check_conditions;
 use crate::commit::credit::shortage_of;
 use crate::commit::unit::{Contents, WorstCase, check_arguments};
+use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::map::store::PinnedNodes;
 use crate::reclaim::make_room::Tries;
@@ -43,36 +45,39 @@ impl Committer {
         Self { volume, accounts, checkpointer, remover, reclaimer, throttle, background }
     }
 
-    /// Commits a unit.
+    /// Commits a unit, and clears it.
     ///
     /// # Errors
-    /// As [`dendro_disk::LogicalDisk::commit`]; nothing has changed then.
-    pub(crate) fn commit(&self, mut aru: Aru<'_>) -> Result<CommitSeq> {
+    /// As [`dendro_disk::LogicalDisk::commit`]; nothing has changed then, nor has the unit.
+    pub(crate) fn commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
-        let mut worst = WorstCase::of(&aru);
-        // The unit now uses what was reserved for it.
-        drop(aru.take_reservation());
-        let contents = Contents::of(&aru);
+        let mut worst = WorstCase::of(aru);
+        let contents = Contents::of(aru);
         self.accounts.host().look();
         let mut nodes = PinnedNodes::keeping(self.volume.store());
         let mut tries = Tries::default();
-        let seq = loop {
+        let (mut engine, seq, kept) = loop {
             let mut engine = self.volume.write();
             self.volume.check_writable(&engine)?;
             engine.state().versions().head_ancestry(aru.view().branch)?;
             aru.ops().iter().try_for_each(check_arguments)?;
-            if aru.ops().is_empty() {
-                return Ok(CommitSeq(engine.commit_seq()));
-            }
-            let needed_bytes = worst.len_bytes();
-            let partial_seq = engine.log().seq();
             let kept = tries.kept_segments(&self.accounts, &engine);
-            let applied = match shortage_of(&self.accounts, &engine, &aru, worst, kept, &nodes) {
+            let short = match check_conditions(&mut engine, aru, &nodes) {
+                Ok(()) if aru.ops().is_empty() => {
+                    drop(contents);
+                    aru.clear();
+                    return Ok(CommitSeq(engine.commit_seq()));
+                }
+                Ok(()) => shortage_of(&self.accounts, &engine, aru, worst, kept, &nodes),
+                Err(fault) => Err(fault),
+            };
+            let partial_seq = engine.log().seq();
+            let applied = match short {
                 Ok((_, None)) => {
                     engine.keep_segments(kept.all().into());
-                    engine.apply(&aru, &contents, worst, &nodes)
+                    engine.apply(aru, &contents, worst, &nodes)
                 }
                 Ok((need, Some(shortage))) => {
                     drop(engine);
@@ -83,67 +88,82 @@ impl Committer {
                 }
                 Err(fault) => Err(fault),
             };
-            let seq = match applied {
-                Ok(seq) => seq,
-                Err(fault) => {
-                    let pin = match &fault {
-                        Fault::Miss(place) => Some(engine.state().segments().pin(place.addr)),
-                        _ => None,
-                    };
-                    // A failed attempt leaves the nodes dirty that it would have changed. After a
-                    // missed node the unit is tried again at once: a checkpoint would make it miss
-                    // them all.
-                    let is_over_memory_limit =
-                        pin.is_none() && self.volume.is_over_memory_limit(&engine);
-                    drop(engine);
-                    if is_over_memory_limit {
-                        unless_put_off(self.checkpointer.relieve_memory())?;
+            match applied {
+                Ok(seq) => {
+                    if engine.log().seq() != partial_seq {
+                        self.background.wake_if_due(&engine);
                     }
-                    match fault {
-                        Fault::NeedsNewEpoch => {
-                            self.volume
-                                .mark_features(INCOMPATIBLE_VERSIONS | INCOMPATIBLE_REMADE_LISTS)?;
-                            worst.begin_epoch();
-                        }
-                        Fault::BeingRemoved(list) if !self.remover.finish(list.0)? => {
-                            return Err(fault.into_error());
-                        }
-                        Fault::BeingRemoved(_) => {}
-                        Fault::Shared(list, chunk) => {
-                            unshare(&self.volume, &self.reclaimer, aru.view(), list, chunk)?;
-                            nodes = PinnedNodes::keeping(self.volume.store());
-                        }
-                        fault => self.volume.recover_from(fault, &nodes)?,
-                    }
-                    drop(pin);
-                    continue;
+                    break (engine, seq, kept);
                 }
-            };
-            // The unit leaves the map so that checkpoints find their segments (space 1).
-            debug_assert!(
-                self.accounts.checkpoints_fit(&engine),
-                "{}",
-                self.accounts.describe_reserve(&engine)
-            );
-            if engine.log().seq() != partial_seq {
-                self.background.wake_if_due(&engine);
+                Err(fault) => self.mend(fault, engine, aru, &mut worst, &mut nodes)?,
             }
-            self.volume.note_lists_of(&engine);
-            let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes, kept);
-            let waits_for_removal = engine.state().removals().len() > MAX_WAITING;
-            let pressure = self.volume.unlock_after_commit(engine);
-            // The unit is committed, even if the work that follows fails.
-            if waits_for_removal {
-                unless_put_off(self.remover.step().map(drop))?;
-            }
-            self.relieve(pressure)?;
-            if owed_bytes > 0 {
-                unless_put_off(self.throttle.assist_cleaning(owed_bytes))?;
-            }
-            break seq;
         };
+        drop(contents);
+        // The unit leaves the map so that checkpoints find their segments (space 1).
+        debug_assert!(
+            self.accounts.checkpoints_fit(&engine),
+            "{}",
+            self.accounts.describe_reserve(&engine)
+        );
+        self.volume.note_lists_of(&engine);
+        engine.note_changed(aru);
+        // What was reserved for the unit is used now: nobody sees it free in between.
+        aru.clear();
+        let owed_bytes = self.throttle.share_of_cleaning(&engine, worst.len_bytes(), kept);
+        let waits_for_removal = engine.state().removals().len() > MAX_WAITING;
+        let pressure = self.volume.unlock_after_commit(engine);
+        // The unit is committed, even if the work that follows fails.
+        if waits_for_removal {
+            unless_put_off(self.remover.step().map(drop))?;
+        }
+        self.relieve(pressure)?;
+        if owed_bytes > 0 {
+            unless_put_off(self.throttle.assist_cleaning(owed_bytes))?;
+        }
         self.volume.relieve_writer()?;
         Ok(seq)
+    }
+
+    /// Removes what kept a unit from being applied, so that it can be tried again.
+    ///
+    /// # Errors
+    /// The reason why it cannot be.
+    fn mend<'v>(
+        &'v self,
+        fault: Fault,
+        engine: RwLockWriteGuard<'_, Engine>,
+        aru: &Aru<'_>,
+        worst: &mut WorstCase,
+        nodes: &mut PinnedNodes<'v>,
+    ) -> Result<()> {
+        let pin = match &fault {
+            Fault::Miss(place) => Some(engine.state().segments().pin(place.addr)),
+            _ => None,
+        };
+        // A failed attempt leaves the nodes dirty that it would have changed. After a missed node
+        // the unit is tried again at once: a checkpoint would make it miss them all.
+        let is_over_memory_limit = pin.is_none() && self.volume.is_over_memory_limit(&engine);
+        drop(engine);
+        if is_over_memory_limit {
+            unless_put_off(self.checkpointer.relieve_memory())?;
+        }
+        match fault {
+            Fault::NeedsNewEpoch => {
+                self.volume.mark_features(INCOMPATIBLE_VERSIONS | INCOMPATIBLE_REMADE_LISTS)?;
+                worst.begin_epoch();
+            }
+            Fault::BeingRemoved(list) if !self.remover.finish(list.0)? => {
+                return Err(fault.into_error());
+            }
+            Fault::BeingRemoved(_) => {}
+            Fault::Shared(list, chunk) => {
+                unshare(&self.volume, &self.reclaimer, aru.view(), list, chunk)?;
+                *nodes = PinnedNodes::keeping(self.volume.store());
+            }
+            fault => self.volume.recover_from(fault, nodes)?,
+        }
+        drop(pin);
+        Ok(())
     }
 
     /// Acts on a shortage. If nothing else helps, the volume becomes longer, if it may.

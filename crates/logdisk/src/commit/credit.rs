@@ -33,6 +33,7 @@ pub(super) fn shortage_of(
     let keeps_pages = || worst.has_pages() && engine.state().versions().are_several();
     let need = Need::space(worst.len_bytes())
         .keeping(worst.zero_pages_bytes())
+        .beside(accounts.reserved_by_others_bytes(aru.reservation()))
         .reclaiming_if(aru.reclaims() && !keeps_pages());
     let shortage = accounts.shortage(engine, need, kept);
     if !matches!(shortage, Some(Shortage::OfSpace(_))) {

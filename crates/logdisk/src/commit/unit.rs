@@ -3,7 +3,7 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, Error, GROUP_PAGES, Lid, MAX_RECORD_LEN_BYTES, Op};
+use dendro_disk::{Aru, CHANGE_BYTES, Error, GROUP_PAGES, Lid, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
 use smallvec::SmallVec;
@@ -21,7 +21,8 @@ const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it 
 /// for the disk itself.
 #[inline]
 pub(super) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
-    let list = last_list_of(op);
+    let (a, b) = op.lists();
+    let list = a.max(b);
     if list >= Lid::CLIENT_END {
         let is_new = matches!(op, Op::CreateList { .. } | Op::RestoreList { .. });
         return Err(if is_new { Error::ListExists(list) } else { Error::NoSuchList(list) });
@@ -44,28 +45,10 @@ pub(super) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
     }
 }
 
-/// The list that a change names; of two, the one with the higher number.
-fn last_list_of(op: &Op<'_>) -> Lid {
-    match *op {
-        Op::CreateList { list, .. }
-        | Op::RestoreList { list, .. }
-        | Op::DeleteList { list }
-        | Op::SetHints { list, .. }
-        | Op::PutRecord { list, .. }
-        | Op::DeleteRecord { list, .. }
-        | Op::WritePages { list, .. }
-        | Op::ZeroPages { list, .. }
-        | Op::PunchPages { list, .. } => list,
-        Op::MovePages { from: a, to: b, .. } | Op::SwapPages { a, b } => a.max(b),
-    }
-}
-
 /// Whether a change is of `list`.
 pub(crate) fn names(op: &Op<'_>, list: Lid) -> bool {
-    match *op {
-        Op::MovePages { from: a, to: b, .. } | Op::SwapPages { a, b } => a == list || b == list,
-        _ => last_list_of(op) == list,
-    }
+    let (a, b) = op.lists();
+    a == list || b == list
 }
 
 /// The number of chunks in which these pages lie.
@@ -114,6 +97,20 @@ fn kept_of(aru: &Aru<'_>, pages: &[Content<'_>]) -> SmallVec<[(usize, Arc<[u8]>)
     }
     kept
 }
+
+/// The most log and map that a unit of this payload can take ([`Aru::payload_bytes`]).
+pub(crate) const fn most_bytes_of(payload_bytes: u64) -> u64 {
+    let pages = payload_bytes.div_ceil(PAGE_SIZE as u64);
+    let of_pages = pages.saturating_mul(page_record_bytes(1) as u64);
+    let bytes = payload_bytes.saturating_add(of_pages).saturating_add(VERSION_LEN_BYTES as u64);
+    let units = 2 * 4 * PAGE_SIZE as u64;
+    bytes.saturating_add(bytes / 64).saturating_add(units)
+}
+
+const _: () = assert!(
+    PUT_RECORD_LEN_BYTES as u64 <= CHANGE_BYTES && MAX_FIXED_LEN_BYTES as u64 <= CHANGE_BYTES,
+    "what a change counts pays for its record"
+);
 
 /// The most that a unit can take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,5 +180,35 @@ impl WorstCase {
         // The beginning of an epoch is a unit of its own.
         let units = if self.begins_epoch { 2 } else { 1 };
         (bytes + bytes / 64 + units * 4 * PAGE_SIZE) as u64 + self.map_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::Rng;
+    use dendro_disk::View;
+
+    #[test]
+    fn what_a_unit_takes_at_most_fits_into_what_is_reserved_for_its_payload() {
+        let mut rng = Rng::new(30);
+        for _ in 0..20_000 {
+            let mut aru = Aru::new(View::HEAD);
+            for _ in 0..=rng.below(40) {
+                let list = Lid(1 + rng.below(3));
+                match rng.below(4) {
+                    0 => aru.put_record(list, 0, vec![1; 1 + rng.below(1024) as usize]),
+                    1 => aru.write_pages(list, 0, vec![1; 1 + rng.below(9 << 12) as usize]),
+                    2 => aru.push(Op::ZeroPages { list, first_page: 0, count: rng.below(1 << 20) }),
+                    _ => aru.delete_record(list, 0),
+                };
+            }
+            let mut worst = WorstCase::of(&aru);
+            if rng.below(2) == 0 {
+                worst.begin_epoch();
+            }
+            let needed = worst.len_bytes() + worst.zero_pages_bytes();
+            assert!(needed <= most_bytes_of(aru.payload_bytes()), "{needed}: {:?}", aru.ops());
+        }
     }
 }

@@ -125,6 +125,11 @@ impl Accounts {
         self.ledger.reserved_bytes()
     }
 
+    /// The bytes that others have reserved than the one who has `own`.
+    pub(crate) fn reserved_by_others_bytes(&self, own: Option<&Reservation>) -> u64 {
+        self.ledger.reserved_by_others_bytes(own)
+    }
+
     /// The settings of background cleaning.
     pub(crate) fn clean_settings(&self) -> CleanSettings {
         *self.settings.lock()

@@ -21,13 +21,21 @@ pub(crate) struct Need {
     kept_bytes: u64,
     /// Bytes that the unit surely gives back.
     given_back_bytes: u64,
+    /// What others have reserved; `None` stands for all reservations.
+    reserved_bytes: Option<u64>,
     reclaims: bool,
 }
 
 impl Need {
     /// The need of something that takes space.
     pub(crate) const fn space(log_bytes: u64) -> Self {
-        Self { log_bytes, kept_bytes: 0, given_back_bytes: 0, reclaims: false }
+        Self {
+            log_bytes,
+            kept_bytes: 0,
+            given_back_bytes: 0,
+            reserved_bytes: None,
+            reclaims: false,
+        }
     }
 
     /// The need of something that gives space back.
@@ -38,6 +46,12 @@ impl Need {
     /// The same, with bytes that must stay free besides.
     pub(crate) const fn keeping(self, kept_bytes: u64) -> Self {
         Self { kept_bytes, ..self }
+    }
+
+    /// The same for a unit beside which others have reserved so many bytes. It may have a
+    /// reservation of its own.
+    pub(crate) const fn beside(self, reserved_bytes: u64) -> Self {
+        Self { reserved_bytes: Some(reserved_bytes), ..self }
     }
 
     /// The same for a unit that surely gives so many bytes back.
@@ -97,7 +111,8 @@ impl Accounts {
             let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
             return shortage.or_else(|| self.shortage_on_host(engine, need));
         }
-        let charged = self.charged_bytes(engine).saturating_add(self.reserved_bytes());
+        let reserved = need.reserved_bytes.unwrap_or_else(|| self.reserved_bytes());
+        let charged = self.charged_bytes(engine).saturating_add(reserved);
         let free = self.capacity_bytes(engine).saturating_sub(charged);
         if need.total_bytes() > free.saturating_add(need.given_back_bytes) {
             return Some(Shortage::OfSpace(free));

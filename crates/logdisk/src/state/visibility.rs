@@ -11,6 +11,7 @@
 
 use std::ops::ControlFlow;
 
+use dendro_disk::{Lid, Record};
 use dendro_format::{Key, Space, Value};
 
 use crate::fault::Outcome;
@@ -28,6 +29,35 @@ const MAX_PASSED: usize = 16;
 type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + 'a;
 
 impl State {
+    /// The record at `index` of `list`.
+    #[inline]
+    pub(crate) fn record(
+        &self,
+        ancestry: Ancestry<'_>,
+        list: Lid,
+        index: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<Record>> {
+        if list >= Lid::CLIENT_END {
+            return Ok(None);
+        }
+        let item = ItemKey::record(list.0, index);
+        let may_be_left = self.removals().contains(list.0);
+        if let Some(key) = self.sole_key(ancestry, item).filter(|_| !may_be_left) {
+            return self.map.look(&key, nodes, |value| match value {
+                Some(Value::Record(bytes)) => Some(Record::clone(bytes)),
+                _ => None,
+            });
+        }
+        let newest = self.newest(ancestry, item, nodes)?;
+        let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
+        // What the head wrote in this epoch disappears with its list.
+        let own = (ancestry.nearest().branch, self.versions.epoch());
+        let is_own = own == (key.branch, key.epoch) && !may_be_left;
+        let is_there = is_own || self.may_have(ancestry, list.0, nodes)?;
+        Ok(is_there.then_some(bytes))
+    }
+
     /// Calls `visit` with the entries of `item` that `ancestry` sees, the newest first, until it
     /// breaks. Entries newer than the current epoch are not visited.
     pub(super) fn look_back(
