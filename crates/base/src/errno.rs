@@ -22,6 +22,8 @@ pub const EBUSY: i32 = 16;
 pub const EEXIST: i32 = 17;
 /// Invalid cross-device link.
 pub const EXDEV: i32 = 18;
+/// No such device.
+pub const ENODEV: i32 = 19;
 /// Not a directory.
 pub const ENOTDIR: i32 = 20;
 /// Is a directory.

@@ -132,6 +132,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// In how many places of their own the device keeps what is written now, so that all but one of
+    /// them may be lost.
+    fn copy_count(&self) -> u32 {
+        1
+    }
+
     /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
     /// longer and with the tail; when this returns, the latter is durable. What lies before the
     /// tail, behind the old end, may have any value. If the device has become as long already by
@@ -199,6 +205,9 @@ macro_rules! forward_to_device {
             }
             fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
                 (**self).copies_differ(offset, len_bytes)
+            }
+            fn copy_count(&self) -> u32 {
+                (**self).copy_count()
             }
             fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
                 (**self).extend(len_bytes, tail, allocates)

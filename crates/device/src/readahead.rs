@@ -300,6 +300,10 @@ impl<D: Device> Device for ReadAhead<D> {
         self.device.copies_differ(offset, len_bytes)
     }
 
+    fn copy_count(&self) -> u32 {
+        self.device.copy_count()
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         let start = len_bytes.saturating_sub(tail.len() as u64);
         let extend = || self.device.extend(len_bytes, tail, allocates);

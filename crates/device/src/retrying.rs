@@ -85,6 +85,10 @@ impl<D: Device> Device for Retrying<D> {
         self.below.copies_differ(offset, len_bytes)
     }
 
+    fn copy_count(&self) -> u32 {
+        self.below.copy_count()
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         self.below.extend(len_bytes, tail, allocates)
     }

@@ -78,6 +78,9 @@ pub enum Error {
     /// was not opened, and nothing was written.
     #[error("something durable is lost: {0}")]
     Lost(String),
+    /// What was to outlast the loss of a device is on one device alone.
+    #[error("it is durable, on one device: there is no other one that has a copy at present")]
+    OneCopy,
     /// The device could not be read.
     #[error("{0}")]
     Io(String),
@@ -105,6 +108,7 @@ impl Error {
             Self::Lost(_) => 15,
             Self::Io(_) => 16,
             Self::ConditionFailed(_) => 17,
+            Self::OneCopy => 18,
         }
     }
 
@@ -120,6 +124,7 @@ impl Error {
             Self::NoSpace { .. } => errno::ENOSPC,
             Self::NoSuchView(_) => errno::ESTALE,
             Self::BadName(..) => errno::EINVAL,
+            Self::OneCopy => errno::ENODEV,
             Self::InUse(..) => errno::EBUSY,
             Self::OtherClient(_) => errno::EXDEV,
             Self::ReadOnly(_) | Self::Failed(_) => errno::EROFS,
@@ -155,9 +160,10 @@ mod tests {
             Error::Lost(text()),
             Error::Io(text()),
             Error::ConditionFailed(list),
+            Error::OneCopy,
         ];
         let codes: Vec<u16> = all.iter().map(Error::code).collect();
-        assert_eq!(codes, (1..=17).collect::<Vec<u16>>());
+        assert_eq!(codes, (1..=18).collect::<Vec<u16>>());
         assert!(all.iter().all(|error| error.errno() > 0));
     }
 }

@@ -35,7 +35,7 @@ pub use changed_lists::ChangedLists;
 pub use dendro_base::ClientKind;
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
-pub use logical_disk::{Completion, LogicalDisk};
+pub use logical_disk::{Completion, LogicalDisk, Outlasts};
 pub use releases::{ExpectedRelease, Releases};
 pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};

@@ -20,6 +20,18 @@ use dendro_base::ClientKind;
 /// What is called when commits are durable, or have failed to become durable.
 pub type Completion = Box<dyn FnOnce(Result<()>) + Send>;
 
+/// What a flush is to outlast: the failure set of the Logical Disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outlasts {
+    /// The end of the process that has the disk. The system has what was written.
+    Process,
+    /// The end of the system, as by a power cut. The device has it.
+    Machine,
+    /// The loss of a device. Another one has it too.
+    Medium,
+}
+
 /// An ordered, sparse collection of lists of blocks.
 ///
 /// A **list** has two index spaces. **Records** are small values (up to
@@ -98,6 +110,17 @@ pub trait LogicalDisk: Send + Sync {
     /// [`Error::Failed`]: a write or flush failed, now or earlier. What was not durable before may
     /// never become durable. The disk no longer accepts writes.
     fn flush(&self, up_to: CommitSeq) -> Result<()>;
+
+    /// As [`Self::flush`], for what is committed up to `up_to` to outlast a failure of this kind.
+    /// [`Self::flush`] is for [`Outlasts::Machine`]. A weaker kind may cost less.
+    ///
+    /// # Errors
+    /// As [`Self::flush`], and [`Error::OneCopy`] when the disk keeps everything on one device at
+    /// present: it is durable there.
+    fn flush_for(&self, outlasts: Outlasts, up_to: CommitSeq) -> Result<()> {
+        self.flush(up_to)?;
+        if outlasts == Outlasts::Medium { Err(Error::OneCopy) } else { Ok(()) }
+    }
 
     /// Returns at once, and has `then` called once when every commit up to and including `up_to`
     /// is durable, or when that has failed. The call is made by any thread, this one too, and must

@@ -19,7 +19,7 @@ use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
     Aru, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints, LogicalDisk,
-    PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
+    Outlasts, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
 use dendro_format::superblock::INCOMPATIBLE_SET;
@@ -451,6 +451,15 @@ impl LogicalDisk for LogDisk {
             engine.changed_lists();
             CommitSeq(engine.commit_seq())
         })
+    }
+
+    fn flush_for(&self, outlasts: Outlasts, up_to: CommitSeq) -> Result<()> {
+        if outlasts == Outlasts::Process {
+            return self.flusher.write_up_to(up_to);
+        }
+        self.flusher.flush_up_to(up_to)?;
+        let is_alone = self.volume.device().copy_count() < 2;
+        if outlasts == Outlasts::Medium && is_alone { Err(Error::OneCopy) } else { Ok(()) }
     }
 
     fn when_durable(&self, up_to: CommitSeq, then: Completion) {

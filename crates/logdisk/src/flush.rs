@@ -68,6 +68,20 @@ impl Flusher {
         self.flush_log(&turn)
     }
 
+    /// Has everything written that was committed up to `up_to` or before the call, whichever is
+    /// less. The device need not make it durable.
+    pub(crate) fn write_up_to(&self, up_to: CommitSeq) -> Result<()> {
+        let partial_seq = {
+            let mut engine = self.volume.write();
+            if self.durable_seq() >= up_to.0.min(engine.commit_seq()) {
+                return self.volume.failure().map_or(Ok(()), Err);
+            }
+            engine.close_partial();
+            engine.log().seq().saturating_sub(1)
+        };
+        self.volume.write_log_through(partial_seq)
+    }
+
     /// Calls `then` when everything up to `up_to` that is committed by now is durable.
     pub(crate) fn call_when_durable(&self, up_to: CommitSeq, then: Completion) {
         let target = up_to.0.min(self.volume.read().commit_seq());

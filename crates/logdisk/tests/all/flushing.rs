@@ -8,7 +8,7 @@ use dendro_base::{Clock, Rng, SystemClock};
 use dendro_check::find_superblocks;
 use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_device::{Device, MemoryDevice, Result};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Outlasts, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::common::new_list;
@@ -322,4 +322,78 @@ fn checkpoint_beside(flush: impl FnOnce(&LogDisk) -> dendro_disk::Result<()> + S
 fn no_flush_is_believed_beside_one_that_fails() {
     checkpoint_beside(|disk| disk.flush(CommitSeq::LATEST));
     checkpoint_beside(|disk| disk.grow(2 * DEVICE_BYTES, 2 * DEVICE_BYTES));
+}
+
+#[test]
+fn a_flush_for_the_end_of_the_process_needs_none_of_the_device() {
+    let device = SlowToFlush::new(Arc::new(MemoryDevice::new(DEVICE_BYTES)), Duration::ZERO);
+    let disk = new_disk(Arc::clone(&device) as _);
+    let list = new_list(&disk);
+    let before = device.flush_count.load(Ordering::Relaxed);
+    let seq = put(&disk, list, 7);
+    disk.flush_for(Outlasts::Process, seq).expect("written");
+    assert_eq!(device.flush_count.load(Ordering::Relaxed), before);
+    // The process ends here, and the device has what was written.
+    drop(disk);
+    let disk = open(Arc::clone(&device) as _);
+    assert_eq!(number_in(&disk, list), 7);
+
+    let before = device.flush_count.load(Ordering::Relaxed);
+    let seq = put(&disk, list, 8);
+    assert_eq!(disk.flush_for(Outlasts::Medium, seq), Err(Error::OneCopy));
+    assert!(device.flush_count.load(Ordering::Relaxed) > before, "it is durable all the same");
+}
+
+#[test]
+fn a_list_that_has_not_changed_is_flushed_without_a_flush_of_the_device() {
+    let device = SlowToFlush::new(Arc::new(MemoryDevice::new(DEVICE_BYTES)), Duration::ZERO);
+    let disk = new_disk(Arc::clone(&device) as _);
+    let (quiet, busy) = (new_list(&disk), new_list(&disk));
+    let flushes_of = |list| {
+        let before = device.flush_count.load(Ordering::Relaxed);
+        disk.flush_list(View::HEAD, list).expect("flushed");
+        device.flush_count.load(Ordering::Relaxed) - before
+    };
+    put(&disk, quiet, 1);
+    assert_eq!(flushes_of(quiet), 1, "nobody has asked before");
+    put(&disk, busy, 2);
+    assert_eq!(flushes_of(quiet), 0);
+    assert_eq!(flushes_of(busy), 1);
+    put(&disk, quiet, 3);
+    assert_eq!(flushes_of(busy), 0);
+    assert_eq!(flushes_of(quiet), 1);
+}
+
+#[test]
+fn who_waits_for_durability_is_told_by_the_thread_that_flushes_or_when_the_disk_is_closed() {
+    let device = SlowToFlush::new(Arc::new(MemoryDevice::new(DEVICE_BYTES)), Duration::ZERO);
+    let disk = new_disk(Arc::clone(&device) as _);
+    let list = new_list(&disk);
+    let (told, calls) = mpsc::channel();
+    let wait_for = |seq| {
+        let told = told.clone();
+        disk.when_durable(seq, Box::new(move |outcome| drop(told.send(outcome))));
+    };
+    let is_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (disk, is_ended) = (&disk, &is_ended);
+        scope.spawn(move || {
+            while !is_ended.load(Ordering::Acquire) {
+                disk.flush_for_others(Duration::from_secs(60)).expect("flushed");
+            }
+        });
+        for number in 0..20 {
+            wait_for(put(disk, list, number));
+            assert_eq!(calls.recv_timeout(Duration::from_secs(30)), Ok(Ok(())));
+        }
+        is_ended.store(true, Ordering::Release);
+        disk.end_waiting();
+    });
+    wait_for(put(&disk, list, 99));
+    assert_eq!(disk.flush_for_others(Duration::ZERO), Ok(true));
+    assert_eq!(calls.try_recv(), Ok(Ok(())));
+    assert_eq!(disk.flush_for_others(Duration::ZERO), Ok(false));
+    wait_for(put(&disk, list, 100));
+    drop(disk);
+    assert!(matches!(calls.try_recv(), Ok(Err(Error::Failed(_)))));
 }
