@@ -77,7 +77,7 @@ impl Keeper {
         let fail = |why: String| Failure::new(format_args!("{}: {why}", self.name()));
         match self {
             Self::Daemon(served) => {
-                if sees_files(&request) {
+                if request.sees_files() {
                     flush_kernel(served);
                 }
                 let answer = served.client.versions(served.device(), request);
@@ -118,23 +118,6 @@ impl Keeper {
             Self::Offline(source) => Ok(offline::info(source)?.space),
         }
     }
-}
-
-/// Whether the answer depends on the current contents of files.
-const fn sees_files(request: &VersionsRequest) -> bool {
-    !matches!(
-        request,
-        VersionsRequest::List
-            | VersionsRequest::Delete { .. }
-            | VersionsRequest::Rename { .. }
-            | VersionsRequest::Hold { .. }
-            | VersionsRequest::Promote { .. }
-            | VersionsRequest::Rollback { .. }
-            | VersionsRequest::Clients
-            | VersionsRequest::CreateClient { .. }
-            | VersionsRequest::DeleteClient { .. }
-            | VersionsRequest::RenameClient { .. }
-    )
 }
 
 /// Has the kernel write what it still holds of programs' writes to the daemon, so that a version

@@ -184,6 +184,28 @@ pub enum VersionsRequest {
     },
 }
 
+impl VersionsRequest {
+    /// Whether the answer, or what is made, depends on the contents that files have now. What the
+    /// kernel holds of programs' writes must have reached the volume before.
+    #[must_use]
+    pub const fn sees_files(&self) -> bool {
+        !matches!(
+            self,
+            Self::List
+                | Self::Delete { .. }
+                | Self::Rename { .. }
+                | Self::Hold { .. }
+                | Self::Promote { .. }
+                | Self::Rollback { .. }
+                | Self::Clients
+                | Self::CreateClient { .. }
+                | Self::DeleteClient { .. }
+                | Self::RenameClient { .. }
+        )
+    }
+}
+
+
 /// How a head is replaced by another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replacing {

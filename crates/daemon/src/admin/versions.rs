@@ -15,9 +15,9 @@ impl Daemon<'_> {
         request: &VersionsRequest,
         asker: Option<Asker>,
     ) -> Result<VersionsReply, AdminError> {
-        use VersionsRequest::{Delete, Hold, List, Promote, Rename, Replace, Rollback, Snapshot};
+        use VersionsRequest::{Delete, Promote, Replace, Rollback, Snapshot};
         // What is looked at, or kept, has what programs had written by now.
-        if !matches!(request, List | Rename { .. } | Hold { .. }) {
+        if request.sees_files() {
             self.take_collected();
         }
         // No view is mounted while it is being deleted.
