@@ -19,6 +19,23 @@ pub struct HostRoom {
     pub allocated_bytes: u64,
 }
 
+/// One of several reads that are made together.
+#[derive(Debug)]
+pub struct ReadOf<'p, 'b> {
+    /// Where it begins.
+    pub offset: u64,
+    /// What is filled, one part after the other.
+    pub parts: &'p mut [IoSliceMut<'b>],
+}
+
+impl ReadOf<'_, '_> {
+    /// The length of all parts.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+}
+
 /// A flat array of bytes.
 ///
 /// These are its promises, and the log relies on nothing else:
@@ -72,6 +89,14 @@ pub trait Device: Send + Sync {
             offset = offset.saturating_add(part.len() as u64);
         }
         Ok(())
+    }
+
+    /// Makes several reads in any order, as many at a time as the device can.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`], about one of the reads; others may have been made then or not.
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        reads.iter_mut().try_for_each(|read| self.read_vectored_at(read.offset, read.parts))
     }
 
     /// Writes all of `bytes` at `offset`; both are multiples of [`BLOCK_SIZE`]. It costs least
@@ -184,6 +209,9 @@ macro_rules! forward_to_device {
             }
             fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
                 (**self).read_vectored_at(offset, parts)
+            }
+            fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+                (**self).read_each(reads)
             }
             fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
                 (**self).write_at(offset, bytes)

@@ -1,5 +1,6 @@
 //! Image files and block devices.
 
+mod at_once;
 mod device;
 mod length;
 mod lock;

@@ -9,12 +9,12 @@
 //!    begins and again when it ends. It also marks reads of windows over it that are under way,
 //!    whose results are then not kept.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use dendro_base::sync::{Arc, Mutex};
 
-use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, Result, range};
+use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, ReadOf, Result, range};
 
 /// The length of a window; windows begin at multiples of it.
 const WINDOW_BYTES: u64 = 256 << 10;
@@ -32,6 +32,11 @@ const GOOD_HITS: u32 = 4;
 /// number is negative, only one candidate in [`PROBE_EVERY`] is read.
 const TRUST: std::ops::RangeInclusive<i32> = -4..=4;
 const PROBE_EVERY: u32 = 32;
+
+/// So many reads that no window has served make a window over all of them worth reading, if they
+/// were among the last so many for each window that can be kept: a device takes about as long for
+/// them as for the window.
+const WORTHWHILE_READS: u32 = 8;
 
 /// A device that reads ahead: for small reads that lie near each other, in any order, it reads the
 /// surroundings as well, and keeps at most 16 MiB of them, or as little as is asked for. While
@@ -52,6 +57,7 @@ struct State {
     reading: Vec<Reading>,
     trust: i32,
     chances: u32,
+    missed: Missed,
     /// Windows read, for the tests.
     window_count: u64,
     spare: Option<AlignedBuf>,
@@ -66,6 +72,45 @@ struct Window {
 struct Reading {
     start: u64,
     is_stale: bool,
+}
+
+/// The last small reads of those made together that no window has served, by the windows that would
+/// have.
+#[derive(Default)]
+struct Missed {
+    windows: VecDeque<u64>,
+    counts: HashMap<u64, u32>,
+}
+
+impl Missed {
+    /// Notes a read in the window at `start`, and returns whether that window is worth reading. The
+    /// last `most` reads are remembered.
+    fn note(&mut self, start: u64, most: usize) -> bool {
+        if self.windows.len() >= most
+            && let Some(oldest) = self.windows.pop_front()
+        {
+            self.take_one(oldest);
+        }
+        self.windows.push_back(start);
+        let count = self.counts.entry(start).or_insert(0);
+        *count += 1;
+        *count >= WORTHWHILE_READS
+    }
+
+    fn take_one(&mut self, start: u64) {
+        if let Some(count) = self.counts.get_mut(&start) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&start);
+            }
+        }
+    }
+
+    /// Forgets the reads in a window, because it is read now.
+    fn forget(&mut self, start: u64) {
+        self.counts.remove(&start);
+        self.windows.retain(|&window| window != start);
+    }
 }
 
 /// The window that serves a read, and the place in it.
@@ -220,6 +265,34 @@ impl<D: Device> ReadAhead<D> {
         Ok(found.map(|(start, bytes)| Served { bytes, at: (offset - start) as usize }))
     }
 
+    /// The windows that are there for each of several reads, and those to be read first because so
+    /// many reads lie in them.
+    fn windows_of_each(&self, reads: &[ReadOf<'_, '_>]) -> (Vec<Option<Served>>, Vec<u64>) {
+        let most = WORTHWHILE_READS as usize * self.max_windows;
+        let mut wanted = Vec::new();
+        let mut state = self.state.lock();
+        let find = |read: &ReadOf<'_, '_>| {
+            let (offset, len_bytes) = (read.offset, read.len_bytes() as u64);
+            if len_bytes == 0 || len_bytes > SMALL_BYTES {
+                return None;
+            }
+            if let Some((start, bytes)) = state.find(offset, len_bytes) {
+                return Some(Served { bytes, at: (offset - start) as usize });
+            }
+            let start = offset - offset % WINDOW_BYTES;
+            let crosses = offset + len_bytes > start + WINDOW_BYTES;
+            if !crosses && state.missed.note(start, most) {
+                wanted.push(start);
+            }
+            None
+        };
+        let found = reads.iter().map(find).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.iter().for_each(|&start| state.missed.forget(start));
+        (found, wanted)
+    }
+
     fn changing<T>(
         &self,
         offset: u64,
@@ -282,6 +355,32 @@ impl<D: Device> Device for ReadAhead<D> {
             }
             None => self.device.read_vectored_at(offset, parts),
         }
+    }
+
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        for read in &*reads {
+            range::check_bounds(self.device.len_bytes(), read.offset, read.len_bytes() as u64)?;
+        }
+        let (mut found, wanted) = self.windows_of_each(reads);
+        let new: HashMap<u64, Arc<AlignedBuf>> = wanted
+            .into_iter()
+            .filter_map(|start| self.read_window(start).map(|bytes| (start, bytes)))
+            .collect();
+        let mut others = Vec::with_capacity(reads.len());
+        for (read, found) in reads.iter_mut().zip(&mut found) {
+            let (at, len_bytes) = ((read.offset % WINDOW_BYTES) as usize, read.len_bytes());
+            if found.is_none()
+                && let Some(bytes) = new.get(&(read.offset - at as u64))
+                && at + len_bytes <= bytes.len()
+            {
+                *found = Some(Served { bytes: Arc::clone(bytes), at });
+            }
+            match found {
+                Some(found) => read.parts.iter_mut().for_each(|part| found.take(part)),
+                None => others.push(ReadOf { offset: read.offset, parts: &mut *read.parts }),
+            }
+        }
+        if others.is_empty() { Ok(()) } else { self.device.read_each(&mut others) }
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
@@ -356,6 +455,43 @@ mod tests {
         }
         // A megabyte has four windows.
         assert!((4..=6).contains(&windows_read(&device)), "{}", windows_read(&device));
+    }
+
+    #[test]
+    fn reads_made_together_are_served_by_windows_where_they_lie_close_and_not_elsewhere() {
+        let device = ReadAhead::new(filled(32 << 20));
+        // Each batch has four blocks of each of 64 windows; the second makes them worth reading.
+        let mut rng = Rng::new(5);
+        for batch in 0..16 {
+            let mut bufs = vec![[0_u8; 4096]; 256];
+            let offsets: Vec<u64> =
+                (0..256).map(|at| (at % 64) * WINDOW_BYTES + rng.below(60) * 4096).collect();
+            let mut parts: Vec<_> = bufs.iter_mut().map(|buf| [IoSliceMut::new(buf)]).collect();
+            let mut reads: Vec<_> = parts
+                .iter_mut()
+                .zip(&offsets)
+                .map(|(parts, &offset)| ReadOf { offset, parts })
+                .collect();
+            device.read_each(&mut reads).unwrap();
+            for (buf, offset) in bufs.iter().zip(offsets) {
+                let mut theirs = [0; 4096];
+                device.device.read_at(offset, &mut theirs).unwrap();
+                assert!(*buf == theirs, "batch {batch}, {offset}");
+            }
+        }
+        assert_eq!(windows_read(&device), 64);
+
+        let far = ReadAhead::new(MemoryDevice::new(16 << 30));
+        for _ in 0..64 {
+            let mut bufs = vec![[0_u8; 4096]; 256];
+            let mut parts: Vec<_> = bufs.iter_mut().map(|buf| [IoSliceMut::new(buf)]).collect();
+            let mut reads: Vec<_> = parts
+                .iter_mut()
+                .map(|parts| ReadOf { offset: rng.below(4 << 20) * 4096, parts })
+                .collect();
+            far.read_each(&mut reads).unwrap();
+        }
+        assert_eq!(windows_read(&far), 0);
     }
 
     #[test]

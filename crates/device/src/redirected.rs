@@ -5,7 +5,7 @@ use std::fmt;
 use dendro_base::sync::RwLock;
 use dendro_base::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Device, Error, HostRoom, IoSlice, IoSliceMut, Result, range};
+use crate::{Device, Error, HostRoom, IoSlice, IoSliceMut, ReadOf, Result, range};
 
 /// A range of a device, and where it lies instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,6 +141,14 @@ impl<D: Device> Device for RedirectedDevice<D> {
             offset += part.len() as u64;
         }
         Ok(())
+    }
+
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        let is_plain = |read: &ReadOf<'_, '_>| self.is_plain(read.offset, read.len_bytes() as u64);
+        if reads.iter().all(is_plain) {
+            return self.below.read_each(reads);
+        }
+        reads.iter_mut().try_for_each(|read| self.read_vectored_at(read.offset, read.parts))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

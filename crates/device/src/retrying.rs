@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 
-use crate::{Device, Error, HostRoom, Result};
+use crate::{Device, Error, HostRoom, ReadOf, Result};
 
 /// How often a read is made before its error is believed. The kernel and the device have repeated
 /// it already where they know how to. What is left are short interruptions: a bus that was reset, a
@@ -67,6 +67,12 @@ impl<D: Device> Device for Retrying<D> {
 
     fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
         repeated(|| self.below.read_vectored_at(offset, parts))
+    }
+
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        // Which one failed is not known, nor which ones were made.
+        let retry = |read: &mut ReadOf<'_, '_>| self.read_vectored_at(read.offset, read.parts);
+        self.below.read_each(reads).or_else(|_| reads.iter_mut().try_for_each(retry))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -205,7 +205,6 @@ impl VersionsRequest {
     }
 }
 
-
 /// How a head is replaced by another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replacing {

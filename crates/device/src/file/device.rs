@@ -10,11 +10,11 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::length;
 use super::lock::{self, Held};
 use super::probe::{self, FileKind};
 use super::transfer::{self, Alignment};
-use crate::device::{BLOCK_SIZE, Device, HostRoom};
+use super::{at_once, length};
+use crate::device::{BLOCK_SIZE, Device, HostRoom, ReadOf};
 use crate::error::{Error, Result};
 use crate::{block_device, range};
 
@@ -222,6 +222,13 @@ impl FileDevice {
     }
 }
 
+/// As for what [`lock::lock`] holds besides.
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        lock::unlock(&self.fd, self.kind);
+    }
+}
+
 impl fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileDevice")
@@ -332,6 +339,21 @@ impl Device for FileDevice {
         range::check_bounds(self.len_bytes(), offset, len_bytes)?;
         transfer::read_parts(&self.fd, self.alignment(), offset, parts)
             .map_err(|source| Error::Io { operation: "read", offset, len_bytes, source })
+    }
+
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        for read in &*reads {
+            range::check_bounds(self.len_bytes(), read.offset, read.len_bytes() as u64)?;
+        }
+        if let [read] = reads {
+            return self.read_vectored_at(read.offset, read.parts);
+        }
+        at_once::read_each(&self.fd, self.alignment(), reads).map_err(|(at, source)| Error::Io {
+            operation: "read",
+            offset: reads[at].offset,
+            len_bytes: reads[at].len_bytes() as u64,
+            source,
+        })
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {

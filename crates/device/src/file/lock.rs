@@ -27,6 +27,16 @@ pub(super) struct Held {
     pub(super) backing_file: Option<OwnedFd>,
 }
 
+/// The lock is released here, not when its last descriptor is closed. Others may have it for a
+/// moment: a process that was just forked, and requests of io_uring that have ended.
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(file) = &self.backing_file {
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
 /// Locks `fd`, which was opened from `path`; tries for as long as `wait`.
 pub(super) fn lock(
     fd: impl AsFd,

@@ -77,7 +77,11 @@ impl Alignment {
     }
 
     /// Whether all parts of a transfer fit, so that one system call takes them.
-    fn fits_all<'a>(self, offset: u64, parts: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
+    pub(super) fn fits_all<'a>(
+        self,
+        offset: u64,
+        parts: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> bool {
         let mut parts = parts;
         self.offset_slack(offset) == 0
             && parts.len() <= MAX_PARTS
@@ -85,7 +89,7 @@ impl Alignment {
     }
 
     /// How much of a transfer that ended after `len_bytes` counts, so that the next one is aligned.
-    fn keep(self, len_bytes: usize) -> usize {
+    pub(super) fn keep(self, len_bytes: usize) -> usize {
         len_bytes & !(self.offset_bytes - 1)
     }
 }

@@ -6,7 +6,7 @@ use dendro_base::Rng;
 use dendro_device::sim::SimDevice;
 use dendro_device::{
     AlignedBuf, BLOCK_SIZE, Device, Direct, Error, FileDevice, IoSlice, IoSliceMut, MemoryDevice,
-    OpenOptions, ReadAhead,
+    OpenOptions, ReadAhead, ReadOf,
 };
 use tempfile::TempDir;
 
@@ -105,6 +105,58 @@ fn parts_are_read_and_written_one_after_the_other() {
         let mut all = AlignedBuf::zeroed(LEN_BYTES as usize);
         device.read_at(0, &mut all).unwrap();
         assert!(*all == *expected);
+    });
+}
+
+#[test]
+fn reads_made_together_are_as_those_made_one_by_one() {
+    on_every_device(|device| {
+        let mut rng = Rng::new(12);
+        let expected = random_bytes(LEN_BYTES as usize, &mut rng);
+        device.write_at(0, &expected).unwrap();
+        for round in 0..60 {
+            // Whole blocks in aligned memory, and anything in any memory; more reads than a batch.
+            let unit = if round % 3 == 0 { 1 } else { BLOCK_SIZE };
+            let count = rng.below(if round % 10 == 0 { 300 } else { 20 }) as usize;
+            let mut bufs: Vec<_> = (0..count).map(|_| AlignedBuf::zeroed(3 * BLOCK_SIZE)).collect();
+            let skip = if round % 2 == 0 { 0 } else { 3 };
+            let lens: Vec<[usize; 2]> = (0..count)
+                .map(|_| [0; 2].map(|_| rng.below((BLOCK_SIZE / unit) as u64 + 1) as usize * unit))
+                .collect();
+            let offsets: Vec<usize> = lens
+                .iter()
+                .map(|lens| {
+                    let places = LEN_BYTES as usize - lens[0] - lens[1];
+                    rng.below((places / unit) as u64 + 1) as usize * unit
+                })
+                .collect();
+            let mut parts: Vec<_> = bufs
+                .iter_mut()
+                .zip(&lens)
+                .map(|(buf, lens)| {
+                    let (a, b) = buf[skip..skip + lens[0] + lens[1]].split_at_mut(lens[0]);
+                    [IoSliceMut::new(a), IoSliceMut::new(b)]
+                })
+                .collect();
+            let mut reads: Vec<_> = parts
+                .iter_mut()
+                .zip(&offsets)
+                .map(|(parts, &offset)| ReadOf { offset: offset as u64, parts })
+                .collect();
+            device.read_each(&mut reads).unwrap();
+            for (at, buf) in bufs.iter().enumerate() {
+                let len = lens[at][0] + lens[at][1];
+                let theirs = &expected[offsets[at]..offsets[at] + len];
+                assert!(buf[skip..skip + len] == *theirs, "round {round}, read {at}");
+            }
+        }
+        let mut block = [0; BLOCK_SIZE];
+        let mut inside = [0; BLOCK_SIZE];
+        let mut parts = [[IoSliceMut::new(&mut inside)], [IoSliceMut::new(&mut block)]];
+        let [a, b] = &mut parts;
+        let mut reads =
+            [ReadOf { offset: 0, parts: a }, ReadOf { offset: LEN_BYTES - 1, parts: b }];
+        assert!(matches!(device.read_each(&mut reads), Err(Error::OutOfRange { .. })));
     });
 }
 
