@@ -182,10 +182,11 @@ pub(crate) enum Candidates {
 pub(crate) struct MkfsArgs {
     /// The image file or block device
     pub(crate) target: PathBuf,
-    /// More of them, each of which is to hold the whole volume
+    /// More of them, each of which is to hold the whole volume, or a part of it
     #[arg(value_name = "TARGET")]
     pub(crate) others: Vec<PathBuf>,
-    /// On how many devices the volume is kept; as many as are named [default: that]
+    /// On how many devices each file is kept: on all of them, or on 1, which spreads
+    /// the volume over them, so that all are needed [default: all]
     #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) copies: Option<u8>,
     /// Make or grow the image file to this size, such as 10G
@@ -216,7 +217,7 @@ pub(crate) struct MkfsArgs {
     pub(crate) allocate: bool,
     /// Keep the map of files and its checkpoints once or twice, far apart: with 2
     /// no bad sector of theirs loses anything [default: 2 on block devices from 1G
-    /// on, else 1]
+    /// on and on several devices with --copies 1, else 1]
     #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) metadata_copies: Option<u8>,
     /// Print the facts as JSON

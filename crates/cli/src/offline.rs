@@ -246,7 +246,8 @@ pub(crate) fn devices(
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
     let (devices, disk) = open_for_writing(source, as_mounted())?;
     let options = DeviceOptions::new().lock_wait(LAST_DAEMON_GRACE);
-    let changed = devices::change(&disk, &devices, source, request, &options);
+    let mut tell = |_| ControlFlow::Continue(());
+    let changed = devices::change(&disk, &devices, source, request, &options, &mut tell);
     let all_bytes = devices.left_to_copy_bytes();
     let mut brought_up = Ok(());
     if changed.is_ok() {

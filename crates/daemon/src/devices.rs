@@ -13,6 +13,8 @@ use dendro_set::{MemberInfo, roster_on};
 
 use crate::failure::Failure;
 use crate::holder::is_same_file;
+use crate::resizing::{Tell, shrink};
+use crate::text;
 use crate::volume::devices::{Devices, device_infos, name_of};
 use crate::volume::{random_bytes, signature};
 
@@ -23,11 +25,13 @@ pub fn info(disk: &LogDisk, devices: &Devices, source: &Path) -> DevicesInfo {
         uuid: disk.superblock().uuid.to_string(),
         devices: device_infos(devices),
         left_to_copy_bytes: devices.left_to_copy_bytes(),
+        is_spread: devices.is_spread(),
     }
 }
 
 /// Carries out `request`. Devices that are added are opened as `options` say, and are brought up
-/// by [`Devices::bring_up_step`].
+/// by [`Devices::bring_up_step`], which also moves what devices hold that leave a spread volume.
+/// `tell` is told of a volume that becomes shorter for that, and may have it given up.
 ///
 /// # Errors
 /// Why it was not done, for the user.
@@ -37,6 +41,7 @@ pub fn change(
     source: &Path,
     request: &DevicesRequest,
     options: &DeviceOptions,
+    tell: &mut Tell<'_>,
 ) -> Result<DevicesInfo, Failure> {
     match request {
         DevicesRequest::List => {}
@@ -44,7 +49,9 @@ pub fn change(
             add(disk, devices, Path::new(path), *force, options, None)?;
         }
         DevicesRequest::Remove { device } => {
-            devices.remove(&member(devices, device)?.uuid).map_err(Failure::new)?;
+            let one = member(devices, device)?;
+            make_room(disk, devices, &one, tell)?;
+            devices.remove(&one.uuid).map_err(Failure::new)?;
         }
         DevicesRequest::Offline { device } => {
             devices.take_offline(&member(devices, device)?.uuid).map_err(Failure::new)?;
@@ -92,6 +99,55 @@ fn replaced(devices: &Devices, named: Option<&str>, new: &Path) -> Result<Member
     }
 }
 
+/// Makes a spread volume so much shorter that the other devices have room for what `leaving` holds.
+fn make_room(
+    disk: &LogDisk,
+    devices: &Devices,
+    leaving: &MemberInfo,
+    tell: &mut Tell<'_>,
+) -> Result<(), Failure> {
+    let surplus_bytes = devices.surplus_bytes(&leaving.uuid).unwrap_or(0);
+    let others = devices.members();
+    let are_left = others.iter().any(|other| other.uuid != leaving.uuid && !other.leaves);
+    if surplus_bytes == 0 || !are_left {
+        return Ok(());
+    }
+    let len_bytes = devices.len_bytes().saturating_sub(surplus_bytes);
+    let fail = |why: String| {
+        Failure::new(format_args!(
+            "{}: what it holds has to go to the other devices, for which the volume becomes shorter              by {}: {why}",
+            leaving.path.display(),
+            text::size(surplus_bytes)
+        ))
+    };
+    // The engine would say the same of a volume of next to no segments, in its own words.
+    let superblock = disk.superblock();
+    superblock.layout_on(len_bytes, len_bytes).map_err(|error| fail(error.problem.into()))?;
+    shrink(disk, devices, len_bytes, len_bytes, tell).map_err(fail)
+}
+
+/// Adds the device at `path` to a spread volume, which becomes longer by what it has room for; in
+/// place of the member at `replaced`, by what it has more.
+fn add_part(
+    disk: &LogDisk,
+    devices: &Devices,
+    path: &Path,
+    force: bool,
+    options: &DeviceOptions,
+    replaced: Option<&Path>,
+) -> Result<(), Failure> {
+    let device = options.open(path).map_err(Failure::new)?;
+    check_replaceable(path, &device, force)?;
+    let member = Uuid::from_random(random_bytes()?);
+    let replaced = replaced.and_then(|path| uuid_of(devices, path));
+    devices.add(device, path.to_path_buf(), member, replaced).map_err(Failure::new)?;
+    let most_bytes = devices.most_len_bytes().unwrap_or(0);
+    if most_bytes > devices.len_bytes() {
+        disk.grow(u64::MAX, most_bytes).map_err(Failure::new)?;
+    }
+    Ok(())
+}
+
 /// Adds the device at `path`, in place of the member at `replaced` if there is one.
 fn add(
     disk: &LogDisk,
@@ -120,6 +176,9 @@ fn add(
             )));
         }
         None => {}
+    }
+    if devices.is_spread() {
+        return add_part(disk, devices, &path, force, options, replaced);
     }
     let device = open_new(&path, devices.needed_bytes(), options)?;
     let returns = roster_on(&path).is_some_and(|roster| {

@@ -32,6 +32,13 @@ pub fn resize(
     request: ResizeRequest,
     tell: &mut Tell<'_>,
 ) -> Result<Resized, String> {
+    if device.is_spread() {
+        return Err(
+            "the volume is as large as the devices over which it is spread; `dendro device \
+                    add` and `dendro device remove` change that"
+                .into(),
+        );
+    }
     if device.is_listed() {
         return Err("the volume lies on several devices, or may, and so keeps its length".into());
     }
@@ -80,7 +87,7 @@ pub fn resize(
 }
 
 /// Makes the volume shorter.
-fn shrink(
+pub(crate) fn shrink(
     disk: &LogDisk,
     device: &Devices,
     len_bytes: u64,

@@ -1,9 +1,12 @@
 //! The roster: which devices hold a volume together, as each of them states it.
 //!
 //! A volume may lie on a *set* of devices, its *members*, which hold the same bytes at the same
-//! places. The last 128 KiB of each member, which the volume does not use, have two slots for a
-//! roster ([`roster_area`]). A roster is written to the slot that does not hold the newest one, so
-//! a torn write leaves that. The one with the highest generation counts.
+//! places, or over which it is spread ([`extents`]). The last 128 KiB of each member, which the
+//! volume does not use, have two slots for a roster ([`roster_area`]). A roster is written to the
+//! slot that does not hold the newest one, so a torn write leaves that. The one with the highest
+//! generation counts.
+
+pub mod extents;
 
 use std::ffi::OsStr;
 use std::mem::{offset_of, size_of};
@@ -16,6 +19,8 @@ use dendro_base::{Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use self::extents::{Extent, spread_len_bytes};
+use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use crate::{Malformed, Result, can_be_counted, checksum};
 
 /// What every roster starts with.
@@ -35,8 +40,9 @@ const PATH_LEN_BYTES: usize = 208;
 const BITS_LEN_BYTES: usize = ROSTER_SLOT_LEN_BYTES - HEADER_LEN_BYTES;
 const VERSION: u16 = 1;
 const KIND_MIRRORED: u8 = 1;
+const KIND_SPREAD: u8 = 2;
 
-/// The roster, version 1. 61,440 bytes of bits follow it in its slot.
+/// The roster, version 1. 61,440 bytes follow it in its slot: bits, or extents.
 ///
 /// | offset | size | field              | meaning                                              |
 /// |-------:|-----:|--------------------|------------------------------------------------------|
@@ -47,11 +53,13 @@ const KIND_MIRRORED: u8 = 1;
 /// |     16 |   16 | `set`              | the volume's UUID                                    |
 /// |     32 |   16 | `member`           | the UUID of the member that it lies on               |
 /// |     48 |    8 | `generation`       | grows with each roster that the set writes           |
-/// |     56 |    8 | `set_len`          | bytes of each member that hold the volume            |
-/// |     64 |    1 | `kind`             | 1: mirrored                                          |
-/// |     65 |    1 | `region_size_log2` | the bytes of a region, 12 to 48                      |
+/// |     56 |    8 | `set_len`          | bytes of the volume, behind which nothing is used    |
+/// |     64 |    1 | `kind`             | 1: mirrored; 2: spread                               |
+/// |     65 |    1 | `region_size_log2` | the bytes of a region, 12 to 48; of a segment        |
 /// |     66 |    1 | `clean`            | 1: everything was flushed, and nothing written since |
-/// |     67 |   61 | `reserved_a`       | zero                                                 |
+/// |     67 |    1 | `reserved_a`       | zero                                                 |
+/// |     68 |    2 | `extent_count`     | extents; zero in kind 1                              |
+/// |     70 |   58 | `reserved_c`       | zero                                                 |
 /// |    128 | 2048 | `members`          | the members ([`MemberV1`]); zero behind the last     |
 /// |   2176 | 1920 | `reserved_b`       | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -68,7 +76,9 @@ pub struct RosterV1 {
     kind: u8,
     region_size_log2: u8,
     clean: u8,
-    reserved_a: [u8; 61],
+    reserved_a: u8,
+    extent_count: U16,
+    reserved_c: [u8; 58],
     members: [u8; 2048],
     reserved_b: [u8; 1920],
 }
@@ -76,6 +86,8 @@ pub struct RosterV1 {
 const _: () = assert!(size_of::<RosterV1>() == HEADER_LEN_BYTES);
 const _: () = assert!(offset_of!(RosterV1, members) == 128);
 const _: () = assert!(MAX_MEMBERS * MEMBER_LEN_BYTES == 2048);
+const _: () = assert!(MAX_MEMBERS == extents::MAX_COLUMNS);
+const _: () = assert!(extents::MAX_EXTENTS * extents::EXTENT_LEN_BYTES <= BITS_LEN_BYTES);
 
 /// A member in a roster, version 1.
 ///
@@ -202,7 +214,7 @@ pub struct Roster {
     pub member: Uuid,
     /// Grows with each roster that the set writes.
     pub generation: u64,
-    /// Bytes of each member that hold the volume.
+    /// The length of the volume. Of mirrored members, each has so many bytes for it.
     pub set_len_bytes: u64,
     /// The bytes of a region, as a power of two.
     pub region_size_log2: u8,
@@ -212,6 +224,9 @@ pub struct Roster {
     pub members: Vec<Member>,
     /// What members that are not in sync may lack.
     pub stale: Regions,
+    /// Where the segments lie if the volume is spread over the members: then a region is a segment,
+    /// and there are no stale ones. `None`: each member holds all of it.
+    pub extents: Option<Vec<Extent>>,
 }
 
 /// Where a device that is a member of a set has its rosters. `None` if it is too short.
@@ -286,7 +301,8 @@ impl Roster {
         header.member = self.member.0;
         header.generation = self.generation.into();
         header.set_len = self.set_len_bytes.into();
-        header.kind = KIND_MIRRORED;
+        header.kind = if self.extents.is_some() { KIND_SPREAD } else { KIND_MIRRORED };
+        header.extent_count = (self.extents.as_ref().map_or(0, Vec::len) as u16).into();
         header.region_size_log2 = self.region_size_log2;
         header.clean = u8::from(self.is_clean);
         for (slot, member) in header.members.chunks_mut(MEMBER_LEN_BYTES).zip(&self.members) {
@@ -294,7 +310,10 @@ impl Roster {
         }
         let mut slot = Vec::with_capacity(ROSTER_SLOT_LEN_BYTES);
         slot.extend_from_slice(header.as_bytes());
-        slot.extend_from_slice(&self.stale.bits);
+        match &self.extents {
+            Some(extents) => slot.extend_from_slice(&extents::encode(extents, BITS_LEN_BYTES)),
+            None => slot.extend_from_slice(&self.stale.bits),
+        }
         let crc32c = checksum(&slot[12..]);
         slot[8..12].copy_from_slice(&crc32c.to_le_bytes());
         slot
@@ -318,7 +337,8 @@ impl Roster {
         if raw.crc32c.get() != checksum(&slot[12..]) {
             return Err(WRONG("its checksum is wrong"));
         }
-        if raw.version.get() != VERSION || raw.kind != KIND_MIRRORED {
+        let is_spread = raw.kind == KIND_SPREAD;
+        if raw.version.get() != VERSION || !is_spread && raw.kind != KIND_MIRRORED {
             return Err(WRONG("it is of a version that this version of dendrofs cannot read"));
         }
         let count = usize::from(raw.member_count.get());
@@ -328,11 +348,24 @@ impl Roster {
         let members = listed.iter().map(Member::decode).collect::<Result<Vec<_>>>()?;
         let set_len_bytes = raw.set_len.get();
         let region_size_log2 = raw.region_size_log2;
+        let extents = match is_spread {
+            true => Some(extents::decode(bits, usize::from(raw.extent_count.get()), count)?),
+            false => None,
+        };
+        let is_of_kind = match &extents {
+            Some(extents) => {
+                (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).contains(&region_size_log2)
+                    && set_len_bytes == spread_len_bytes(extents, region_size_log2)
+            }
+            None => {
+                (12..=48).contains(&region_size_log2)
+                    && set_len_bytes >> region_size_log2 < Regions::MAX_COUNT
+            }
+        };
         let is_sound = can_be_counted(&[raw.generation.get()])
             && set_len_bytes > 0
             && set_len_bytes.is_multiple_of(PAGE_SIZE as u64)
-            && (12..=48).contains(&region_size_log2)
-            && set_len_bytes >> region_size_log2 < Regions::MAX_COUNT;
+            && is_of_kind;
         if !is_sound {
             return Err(WRONG("a number in it is out of range"));
         }
@@ -344,8 +377,9 @@ impl Roster {
             set_len_bytes,
             region_size_log2,
             is_clean: raw.clean == 1,
-            stale: Regions { bits: bits.to_vec() },
+            stale: if is_spread { Regions::default() } else { Regions { bits: bits.to_vec() } },
             members: members.clone(),
+            extents,
         };
         if roster.own().is_none() || (0..count).any(is_twice) {
             return Err(WRONG("its members are wrong"));

@@ -48,6 +48,10 @@ pub const INCOMPATIBLE_SET: u64 = 1 << 8;
 /// ([`crate::versions::VersionEntryV1`]). Their lists may have numbers that lists of others have,
 /// and need not be those of a file system.
 pub const INCOMPATIBLE_CLIENTS: u64 = 1 << 9;
+/// Feature flag: the volume is spread over the devices of its set
+/// ([`crate::roster::Roster::extents`]). Software that does not know of that would take a part of
+/// it for the whole.
+pub const INCOMPATIBLE_SPREAD: u64 = 1 << 11;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -58,7 +62,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_REMADE_LISTS
     | INCOMPATIBLE_RECEIVED
     | INCOMPATIBLE_SET
-    | INCOMPATIBLE_CLIENTS;
+    | INCOMPATIBLE_CLIENTS
+    | INCOMPATIBLE_SPREAD;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

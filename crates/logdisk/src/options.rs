@@ -31,8 +31,10 @@ pub struct FormatOptions {
     /// The length in bytes up to which the device becomes longer by itself when the volume gets
     /// full; 0: it keeps its length.
     pub max_len_bytes: u64,
-    /// Whether the device is a set of devices, each of which holds the volume.
+    /// Whether the device is a set of devices.
     pub is_on_set: bool,
+    /// Whether each device of the set holds a part of the volume alone.
+    pub is_spread: bool,
 }
 
 impl Default for FormatOptions {
@@ -49,6 +51,7 @@ impl Default for FormatOptions {
             metadata_copies: 1,
             max_len_bytes: 0,
             is_on_set: false,
+            is_spread: false,
         }
     }
 }

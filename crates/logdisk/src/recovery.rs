@@ -49,7 +49,7 @@ use dendro_format::retired;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_CHUNK_SKIPS,
     INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, INCOMPATIBLE_SET,
-    READ_ONLY_REMOVALS,
+    INCOMPATIBLE_SPREAD, READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -163,7 +163,8 @@ pub(crate) fn make(
         read_only: READ_ONLY_REMOVALS,
         incompatible: WRITTEN_FEATURES
             | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 }
-            | if options.is_on_set { INCOMPATIBLE_SET } else { 0 },
+            | if options.is_on_set { INCOMPATIBLE_SET } else { 0 }
+            | if options.is_spread { INCOMPATIBLE_SPREAD } else { 0 },
         layout,
         clean: false,
         compression: 0,

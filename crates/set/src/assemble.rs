@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::member::{self, Slot};
 use crate::membership::was_apart;
 use crate::set::{DeviceSet, State};
+use crate::spread::{Spread, room_on};
 
 /// A device that was found to be a member of a set.
 pub struct Found<D> {
@@ -99,6 +100,10 @@ impl<D: Device> DeviceSet<D> {
         let absent = slots.iter().filter(|slot| slot.device.is_none() && is(slot, true));
         let missing: Vec<String> = absent.map(Slot::name).collect();
         let missing = missing.join(" and ");
+        if let Some(extents) = &roster.extents {
+            let spread = Spread::new(roster.region_size_log2, extents.clone());
+            return Self::assemble_spread(&roster, spread, slots, is_degraded, clock);
+        }
         if !slots.iter().any(|slot| slot.device.is_some() && is(slot, true)) {
             let found: Vec<String> =
                 slots.iter().filter(|slot| slot.device.is_some()).map(Slot::name).collect();
@@ -114,6 +119,60 @@ impl<D: Device> DeviceSet<D> {
             region_size_log2: roster.region_size_log2,
             slots,
             stale,
+            spread: None,
+            unflushed: Mutex::default(),
+            is_clean: roster.is_clean,
+            is_listed: true,
+            is_recorded: true,
+            has_failed: false,
+            notes: Vec::new(),
+        };
+        Ok(Self::of(state, clock, false))
+    }
+
+    /// Makes a set over which a volume is spread. If it `is_degraded`, members may be absent, and
+    /// nothing is written.
+    fn assemble_spread(
+        roster: &Roster,
+        spread: Spread,
+        mut slots: Vec<Slot<D>>,
+        is_degraded: bool,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        for (at, slot) in slots.iter_mut().enumerate() {
+            // One that became shorter lacks what it should hold.
+            let log2 = spread.segment_size_log2();
+            let room = |device: &Arc<D>| room_on(device.len_bytes(), log2);
+            let is_long_enough = |device: &Arc<D>| {
+                let segments = room(device).map_or(0, |(segments, _)| u64::from(segments));
+                segments >= spread.taken_count(at).0
+            };
+            slot.device.take_if(|device| !is_long_enough(device));
+            if slot.state != MemberState::InSync {
+                if slot.device.is_some() && !is_degraded {
+                    return Err(Error::OldPart { path: slot.name() });
+                }
+                (slot.device, slot.state) = (None, MemberState::InSync);
+            }
+        }
+        let absent = slots.iter().filter(|slot| slot.device.is_none());
+        let missing: Vec<String> = absent.map(Slot::name).collect();
+        let missing = missing.join(" and ");
+        let is_written = slots.iter().filter_map(|slot| slot.device.as_ref());
+        let is_written = is_written.into_iter().any(|device| !device.is_read_only());
+        match (missing.is_empty(), is_degraded, is_written) {
+            (false, false, _) => return Err(Error::LacksPart { missing }),
+            (false, true, true) => return Err(Error::NotWritable { missing }),
+            _ => {}
+        }
+        let state = State {
+            set: roster.set,
+            generation: roster.generation,
+            set_len_bytes: roster.set_len_bytes,
+            region_size_log2: roster.region_size_log2,
+            slots,
+            stale: Regions::default(),
+            spread: Some(spread),
             unflushed: Mutex::default(),
             is_clean: roster.is_clean,
             is_listed: true,
@@ -174,15 +233,16 @@ fn slot<D: Device>(
         roster_slot: 0,
         cursor_bytes: 0.into(),
         failed_reads: 0.into(),
+        is_dirty: false.into(),
     };
     if let MemberState::BroughtUp { copied_to_bytes } = listed.state {
         slot.cursor_bytes.store(copied_to_bytes, Ordering::Relaxed);
     }
     let Some(found) = found else { return slot };
     let its = found.roster.generation;
-    let is_long_enough =
-        member::usable_len(found.device.len_bytes()).is_some_and(|len| len >= newest.set_len_bytes);
-    if !is_long_enough {
+    let usable = member::usable_len(found.device.len_bytes());
+    // How much a member of a spread volume holds is looked at later.
+    if newest.extents.is_none() && usable.is_none_or(|len| len < newest.set_len_bytes) {
         // It was made shorter.
         return slot;
     }

@@ -10,7 +10,7 @@ use dendro_format::roster::{MemberState, Regions};
 use crate::set::{DeviceSet, State};
 
 /// The most bytes that are copied while writers wait.
-const PIECE_BYTES: u64 = 256 << 10;
+pub(crate) const PIECE_BYTES: u64 = 256 << 10;
 
 /// After so many bytes the progress is recorded.
 const RECORDED_BYTES: u64 = 64 << 20;
@@ -89,6 +89,10 @@ impl<D: Device> State<D> {
 
     /// The bytes that are still to be copied to members that are there.
     fn left_bytes(&self) -> u64 {
+        if let Some(spread) = &self.spread {
+            let leaving = (0..self.slots.len()).filter(|at| self.slots[*at].leaves);
+            return leaving.map(|at| spread.left_bytes(at)).sum();
+        }
         let left = self.slots.iter().filter(|slot| slot.device.is_some()).map(|slot| {
             let MemberState::BroughtUp { .. } = slot.state else { return 0 };
             let first = slot.cursor_bytes.load(Ordering::Relaxed) >> self.region_size_log2;
@@ -102,7 +106,8 @@ impl<D: Device> State<D> {
 
 impl<D: Device> DeviceSet<D> {
     /// Copies a piece to a member that is brought up; at the end of all pieces, the member is in
-    /// sync. `None`: there is nothing to do. The caller paces it.
+    /// sync. Or moves a piece of what a member of a spread volume holds that leaves; at the end of
+    /// all pieces, it has left. `None`: there is nothing to do. The caller paces it.
     ///
     /// # Errors
     /// When the rosters cannot be written to any member. A member that fails is missing again,
@@ -110,6 +115,9 @@ impl<D: Device> DeviceSet<D> {
     pub fn bring_up_step(&self) -> Result<Option<BringUp>> {
         if self.is_read_only || !self.is_open.load(Ordering::Acquire) {
             return Ok(None);
+        }
+        if self.is_spread() {
+            return self.move_step();
         }
         // Invariant 6.
         let copying = self.copying.write();
@@ -150,7 +158,8 @@ impl<D: Device> DeviceSet<D> {
         }
     }
 
-    /// The bytes that are still to be copied to members that are brought up.
+    /// The bytes that are still to be copied to members that are brought up, or to be moved from
+    /// those that leave.
     pub fn left_to_copy_bytes(&self) -> u64 {
         self.state.read().left_bytes()
     }
@@ -235,7 +244,7 @@ fn copy<D: Device>(state: &State<D>, at: usize, offset: u64, len_bytes: u64) -> 
 }
 
 /// Writes a piece. One of zeros is not written where there are zeros, so that images stay sparse.
-fn write_unless_zero(to: &impl Device, offset: u64, piece: &[u8]) -> Result<()> {
+pub(crate) fn write_unless_zero(to: &impl Device, offset: u64, piece: &[u8]) -> Result<()> {
     let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     if is_zero(piece) {
         let mut theirs = AlignedBuf::zeroed(piece.len());

@@ -57,6 +57,55 @@ pub enum Error {
         /// The devices.
         missing: String,
     },
+    /// Devices were not found that hold parts of a spread volume.
+    #[error(
+        "{missing}: not found, and a part of the volume lies there alone; name it with -o \
+         device=PATH if it has moved, or mount with -o ro,degraded to read what the others hold"
+    )]
+    LacksPart {
+        /// The devices.
+        missing: String,
+    },
+    /// A device that has an older state of a part of a spread volume.
+    #[error(
+        "{path}: is an older copy of one of the volume's devices, and the newer one was not found; \
+         name that with -o device=PATH, or mount with -o ro,degraded to read what the others hold"
+    )]
+    OldPart {
+        /// The device.
+        path: String,
+    },
+    /// A spread volume that lacks a device and is to be opened for writing.
+    #[error(
+        "{missing}: not found, and a part of the volume lies there alone, so the volume can only \
+         be read; mount with -o ro,degraded"
+    )]
+    NotWritable {
+        /// The devices.
+        missing: String,
+    },
+    /// A device of a spread volume holds what no other one does.
+    #[error(
+        "{path}: holds a part of the volume that no other device holds; `dendro device replace` \
+         copies it to another one, and `dendro device remove` moves it to those that are left"
+    )]
+    HoldsPart {
+        /// The device.
+        path: String,
+    },
+    /// What the device holds does not fit on the others.
+    #[error(
+        "{path}: holds {held_bytes} bytes of the volume, and the other devices have room for \
+         {free_bytes}; add a device first, or take a larger one"
+    )]
+    NoRoomElsewhere {
+        /// The device.
+        path: String,
+        /// The bytes that it holds.
+        held_bytes: u64,
+        /// The bytes that the others could take.
+        free_bytes: u64,
+    },
     /// No device was found that has everything.
     #[error(
         "{found}: lacks what was written since it left the volume's other devices; {wanted} has \

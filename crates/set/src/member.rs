@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use dendro_base::sync::Arc;
-use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device, Result};
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
@@ -35,6 +35,9 @@ pub struct MemberInfo {
     pub len_bytes: u64,
     /// Reads that failed or returned wrong bytes, and were answered by another member.
     pub failed_reads: u64,
+    /// The bytes of the volume that it holds, or is to hold when it is in sync. Of a member of a
+    /// spread volume, the superblocks, which all hold, are not counted.
+    pub held_bytes: u64,
 }
 
 /// A member of an open set.
@@ -51,6 +54,8 @@ pub(crate) struct Slot<D> {
     /// How far it has been brought up; what was copied need not be durable.
     pub(crate) cursor_bytes: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
+    /// Whether it has writes that no flush has made durable; of members of a spread volume alone.
+    pub(crate) is_dirty: AtomicBool,
 }
 
 impl<D: Device> Slot<D> {
@@ -66,6 +71,7 @@ impl<D: Device> Slot<D> {
             roster_slot: 0,
             cursor_bytes: AtomicU64::new(0),
             failed_reads: AtomicU64::new(0),
+            is_dirty: AtomicBool::new(false),
         }
     }
 
@@ -113,6 +119,7 @@ impl<D: Device> Slot<D> {
             since: self.since,
             len_bytes: self.device.as_ref().map_or(0, |device| device.len_bytes()),
             failed_reads: self.failed_reads.load(Ordering::Relaxed),
+            held_bytes: 0,
         }
     }
 }

@@ -13,6 +13,7 @@ use dendro_format::roster::{
 use crate::error::{Error, Result};
 use crate::member::{self, Slot, usable_len};
 use crate::set::{DeviceSet, State};
+use crate::spread;
 
 /// Whether a missing member with this roster was written to without the others (invariant 5): they
 /// know of rosters on it up to `written_generation`. It may have one more, whose write they took
@@ -98,6 +99,9 @@ impl<D: Device> DeviceSet<D> {
     /// The bytes that a device needs to become a member of a set of which `used_bytes` are used.
     pub fn needed_bytes(&self) -> u64 {
         let state = self.state.read();
+        if let Some(spread) = &state.spread {
+            return spread::part_needed_bytes(spread.segment_size_log2());
+        }
         let rosters = if state.is_listed { ROSTER_AREA_LEN_BYTES } else { 0 };
         state.set_len_bytes + rosters
     }
@@ -107,9 +111,12 @@ impl<D: Device> DeviceSet<D> {
     /// brought up are in sync. The same roster states both, so that a crash undoes both or neither.
     /// Returns the member's UUID: `uuid` for a new one.
     ///
+    /// Of a spread volume the device is a part at once, which is made use of when the volume
+    /// becomes longer ([`Device::extend`]) or another member leaves.
+    ///
     /// # Errors
     /// [`Error::TooShort`], [`Error::Full`], [`Error::AlreadyMember`], [`Error::Split`],
-    /// [`Error::NoSet`], [`Error::ReadOnly`] or [`Error::Device`].
+    /// [`Error::NoRoomElsewhere`], [`Error::NoSet`], [`Error::ReadOnly`] or [`Error::Device`].
     pub fn add(
         &self,
         device: D,
@@ -117,6 +124,9 @@ impl<D: Device> DeviceSet<D> {
         uuid: Uuid,
         replaced: Option<Uuid>,
     ) -> Result<Uuid> {
+        if self.is_spread() {
+            return self.add_part(device, path, uuid, replaced);
+        }
         let now = self.clock.now();
         let name = path.display().to_string();
         let mut state = self.changeable()?;
@@ -177,11 +187,15 @@ impl<D: Device> DeviceSet<D> {
     }
 
     /// Removes a member for good. Its rosters are erased, so that nobody takes it for the volume.
+    /// From a spread volume, it goes when what it holds has been moved to the others.
     ///
     /// # Errors
-    /// [`Error::LastCopy`] when no other one has everything; [`Error::NoSet`];
-    /// [`Error::ReadOnly`]; [`Error::Device`].
+    /// [`Error::LastCopy`] when no other one has everything; [`Error::NoRoomElsewhere`];
+    /// [`Error::NoSet`]; [`Error::ReadOnly`]; [`Error::Device`].
     pub fn remove(&self, uuid: &Uuid) -> Result<()> {
+        if self.is_spread() {
+            return self.replace(uuid);
+        }
         let mut state = self.removable(uuid)?;
         let is_in_sync = |slot: &Slot<D>| slot.state == MemberState::InSync;
         let is_behind = |slot: &Slot<D>| !is_in_sync(slot);
@@ -199,10 +213,14 @@ impl<D: Device> DeviceSet<D> {
     /// is written.
     ///
     /// # Errors
-    /// As [`Self::remove`].
+    /// As [`Self::remove`]; [`Error::HoldsPart`] if it holds a part of a spread volume.
     pub fn take_offline(&self, uuid: &Uuid) -> Result<()> {
         let now = self.clock.now();
         let mut state = self.removable(uuid)?;
+        if state.spread.is_some() {
+            let path = state.position(uuid).map_or_else(String::new, |at| state.slots[at].name());
+            return Err(Error::HoldsPart { path });
+        }
         state.set_missing(uuid, "it was taken offline", now);
         if let Some(at) = state.position(uuid) {
             state.slots[at].device = None;
@@ -219,6 +237,9 @@ impl<D: Device> DeviceSet<D> {
         let now = self.clock.now();
         let mut state = self.changeable()?;
         let at = state.position(uuid).ok_or(Error::NoSet)?;
+        if state.spread.is_some() {
+            return state.leave(at, now);
+        }
         if state.slots[at].state == MemberState::Missing {
             return state.give_up(uuid, now).map_err(of_all);
         }
@@ -227,7 +248,7 @@ impl<D: Device> DeviceSet<D> {
     }
 
     /// The state, if it can be changed.
-    fn changeable(&self) -> Result<dendro_base::sync::RwLockWriteGuard<'_, State<D>>> {
+    pub(crate) fn changeable(&self) -> Result<dendro_base::sync::RwLockWriteGuard<'_, State<D>>> {
         if self.is_read_only {
             return Err(Error::ReadOnly);
         }

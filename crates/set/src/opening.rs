@@ -28,9 +28,16 @@ impl<D: Device> DeviceSet<D> {
         is_there
     }
 
-    /// Reads before the first write.
-    pub(crate) fn read_opening(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    /// Reads the first piece of a range before the first write. Returns its length.
+    pub(crate) fn read_opening(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let state = self.state.read();
+        let piece = state.piece(offset, buf.len() as u64);
+        let buf = &mut buf[..piece.len_bytes as usize];
+        if let Some(at) = piece.on {
+            let device = state.slots[at].in_sync().ok_or_else(|| state.is_absent(at, offset))?;
+            device.read_at(state.place(at, offset), buf)?;
+            return Ok(buf.len());
+        }
         let mut opening = self.opening.lock();
         let mut done = 0;
         while done < buf.len() {
@@ -40,7 +47,7 @@ impl<D: Device> DeviceSet<D> {
             match source {
                 Some(source) => {
                     let device = state.slots[source].in_sync().ok_or_else(nothing_in_sync)?;
-                    device.read_at(at, part)?;
+                    device.read_at(state.place(source, at), part)?;
                 }
                 None => {
                     let read_from = read_first(&state, opening.preferred, at, part)?;
@@ -52,7 +59,7 @@ impl<D: Device> DeviceSet<D> {
             }
             done += len_bytes as usize;
         }
-        Ok(())
+        Ok(buf.len())
     }
 
     /// Makes the members alike where something was read, and records which members there are.
@@ -71,10 +78,13 @@ impl<D: Device> DeviceSet<D> {
         let runs = if state.is_clean { Vec::new() } else { opening.runs() };
         state.is_clean = false;
         // What was accepted by reading it may be durable on no member: alike in their caches alone.
-        for (block, count, _) in &runs {
+        for (block, count, _) in runs.iter().filter(|_| state.spread.is_none()) {
             state.unflushed.lock().extend(state.regions(block * BLOCK, count * BLOCK));
         }
         for (uuid, error) in make_alike(&state, &runs)? {
+            if state.spread.is_some() {
+                return Err(error);
+            }
             state.set_missing(&uuid, &error.to_string(), now);
         }
         // Invariant 4: a crash may have come between two members' rosters of the last generation.
@@ -112,7 +122,7 @@ fn read_first<D: Device>(
     let mut first_error = None;
     for at in state.in_sync_from(preferred) {
         let Some(device) = state.slots[at].in_sync() else { continue };
-        match device.read_at(offset, buf) {
+        match device.read_at(state.place(at, offset), buf) {
             Ok(()) => return Ok(at),
             Err(error) => drop(first_error.get_or_insert(error)),
         }
@@ -141,15 +151,16 @@ fn make_alike<D: Device>(
                 continue;
             }
             if !is_read {
-                from.read_at(offset, &mut ours[..len])?;
+                from.read_at(state.place(*source, offset), &mut ours[..len])?;
                 is_read = true;
             }
-            let answer = device.read_at(offset, &mut theirs[..len]);
+            let place = state.place(at, offset);
+            let answer = device.read_at(place, &mut theirs[..len]);
             if answer.is_ok() && theirs[..len] == ours[..len] {
                 continue;
             }
             changed[at] = true;
-            match device.write_at(offset, &ours[..len]) {
+            match device.write_at(place, &ours[..len]) {
                 Err(error @ Error::Io { .. }) if !error.is_no_space() => {
                     failed.push((slot.uuid, error));
                 }

@@ -23,25 +23,35 @@
 //!    missing member that was written to without the others has a roster that is newer, by three at
 //!    least, than the newest that they know to be on it, also if one slot of either could not be
 //!    read. It is never joined to them again.
-//! 6. Nobody writes to a range while it is copied to a member that is brought up.
+//! 6. Nobody writes to a range while it is copied to a member that is brought up, or moved to
+//!    another member.
+//!
+//! A set over which a volume is spread needs all of its members, so that none is ever missing:
+//! what fails on one fails. Invariants 3 to 5 hold of it, the first of these for head and tail.
+//! Beyond that,
+//!
+//! 7. Rosters name a place only when everything is durable there that was acknowledged. What moves
+//!    is written to both places until rosters that name the new one are durable on all members.
+//! 8. After a roster could not be written, nothing is acknowledged until the set is opened again:
+//!    members may have different extents by then, all of which are right.
 //!
 //! Locks are taken in this order: `flushing`, `copying`, `present_paths`, `state`, `opening` or its
 //! `unflushed`.
 
 use std::collections::BTreeSet;
-use std::io::{IoSlice, IoSliceMut};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use dendro_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex, RwLock};
 use dendro_base::{Clock, Timestamp, Uuid};
-use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error, HostRoom, Result};
+use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error, Result};
 use dendro_format::Roster;
-use dendro_format::roster::{MemberState, Regions, region_size_log2};
+use dendro_format::roster::{MemberState, Regions};
 
-use crate::member::{self, MemberInfo, Slot, usable_len};
+use crate::member::{self, MemberInfo, Slot};
 use crate::sources::Sources;
+use crate::spread::{Piece, Spread, room_on};
 
 /// Reads of neighbouring ranges of this length go to different members.
 const STRIPE_LOG2: u32 = 20;
@@ -49,7 +59,7 @@ const STRIPE_LOG2: u32 = 20;
 /// Notes that are kept until somebody takes them; a device that fails has many.
 const MAX_NOTES: usize = 100;
 
-/// One device, or several that hold the same.
+/// One device, or several that hold the same, or parts of the same.
 pub struct DeviceSet<D> {
     pub(crate) len_bytes: AtomicU64,
     pub(crate) is_read_only: bool,
@@ -76,6 +86,8 @@ pub(crate) struct State<D> {
     pub(crate) region_size_log2: u8,
     pub(crate) slots: Vec<Slot<D>>,
     pub(crate) stale: Regions,
+    /// Where the segments lie if the volume is spread over the members.
+    pub(crate) spread: Option<Spread>,
     /// Regions with writes that no flush has made durable.
     pub(crate) unflushed: Mutex<BTreeSet<u64>>,
     /// Whether all that was written is durable on all members in sync.
@@ -115,10 +127,35 @@ impl<D: Device> State<D> {
         self.slots.iter().position(|slot| slot.uuid == *uuid)
     }
 
+    /// The first part of a range that lies in one piece on each member that holds it.
+    pub(crate) fn piece(&self, offset: u64, len_bytes: u64) -> Piece {
+        match &self.spread {
+            Some(spread) => spread.piece(offset, len_bytes),
+            None => Piece { len_bytes, on: None },
+        }
+    }
+
+    /// Where a member that holds `offset` has it.
+    pub(crate) fn place(&self, at: usize, offset: u64) -> u64 {
+        let Some(spread) = &self.spread else { return offset };
+        spread.place(offset, self.room(at, spread).map_or(0, |(_, tail)| tail))
+    }
+
+    /// See [`room_on`].
+    pub(crate) fn room(&self, at: usize, spread: &Spread) -> Option<(u32, u64)> {
+        let device = self.slots[at].device.as_ref()?;
+        room_on(device.len_bytes(), spread.segment_size_log2())
+    }
+
     /// The regions that a range touches.
     pub(crate) fn regions(&self, offset: u64, len_bytes: u64) -> RangeInclusive<u64> {
         let last = offset + len_bytes.max(1) - 1;
         offset >> self.region_size_log2..=last >> self.region_size_log2
+    }
+
+    fn has_unflushed(&self) -> bool {
+        let is_dirty = |slot: &Slot<D>| slot.is_dirty.load(Ordering::Acquire);
+        !self.unflushed.lock().is_empty() || self.slots.iter().any(is_dirty)
     }
 
     fn lacks_any(&self) -> bool {
@@ -141,6 +178,7 @@ impl<D: Device> State<D> {
             is_clean: self.is_clean,
             members: self.slots.iter().map(|slot| slot.entry(self.generation)).collect(),
             stale: self.stale.clone(),
+            extents: self.spread.as_ref().map(|spread| spread.extents().to_vec()),
         }
     }
 
@@ -178,6 +216,11 @@ impl<D: Device> State<D> {
             let (slot, roster) = (&self.slots[at], self.roster_for(&self.slots[at]));
             match member::write_roster(&*device, &roster, 1 - slot.roster_slot) {
                 Ok(()) => written.push(at),
+                // Invariant 8.
+                Err(error) if self.spread.is_some() => {
+                    self.has_failed = true;
+                    return Err(error);
+                }
                 Err(error) => {
                     fails_flush |= slot.in_sync().is_some() && error.is_flush();
                     failed.push((slot.uuid, error));
@@ -226,8 +269,14 @@ impl<D: Device> State<D> {
 
 impl<D: Device> DeviceSet<D> {
     pub(crate) fn of(state: State<D>, clock: Arc<dyn Clock>, is_open: bool) -> Self {
-        let is_read_only =
-            state.slots.iter().filter_map(|slot| slot.device.as_ref()).any(|it| it.is_read_only());
+        let lacks_a_part =
+            state.spread.is_some() && state.slots.iter().any(|slot| slot.device.is_none());
+        let is_read_only = lacks_a_part
+            || state
+                .slots
+                .iter()
+                .filter_map(|slot| slot.device.as_ref())
+                .any(|it| it.is_read_only());
         Self {
             len_bytes: AtomicU64::new(state.set_len_bytes),
             is_read_only,
@@ -241,83 +290,15 @@ impl<D: Device> DeviceSet<D> {
         }
     }
 
-    /// One device, which has no roster and gets none. `path` names it in messages.
-    pub fn single(device: D, path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        let set_len_bytes = device.len_bytes();
-        let state = State {
-            set: Uuid::default(),
-            generation: 0,
-            set_len_bytes,
-            region_size_log2: region_size_log2(set_len_bytes),
-            slots: vec![Slot::new(Uuid::default(), path, device, MemberState::InSync)],
-            stale: Regions::default(),
-            unflushed: Mutex::default(),
-            is_clean: false,
-            is_listed: false,
-            is_recorded: true,
-            has_failed: false,
-            notes: Vec::new(),
-        };
-        Self::of(state, clock, true)
-    }
-
-    /// A new set, for a volume that is to be made on it. What lies on the devices counts for
-    /// nothing; each has a UUID and a path.
-    ///
-    /// # Errors
-    /// [`crate::Error::TooShort`], [`crate::Error::Full`], or [`crate::Error::Device`] when the
-    /// rosters cannot be written to all of them.
-    pub fn create(
-        set: Uuid,
-        devices: Vec<(Uuid, PathBuf, D)>,
-        clock: Arc<dyn Clock>,
-    ) -> crate::Result<Self> {
-        if devices.len() > dendro_format::roster::MAX_MEMBERS {
-            return Err(crate::Error::Full);
-        }
-        let mut set_len_bytes = u64::MAX;
-        for (_, path, device) in &devices {
-            let too_short = crate::Error::TooShort {
-                path: path.display().to_string(),
-                len_bytes: device.len_bytes(),
-                needed_bytes: dendro_format::roster::ROSTER_AREA_LEN_BYTES + (2 << 20),
-            };
-            set_len_bytes = set_len_bytes.min(usable_len(device.len_bytes()).ok_or(too_short)?);
-        }
-        let slots = devices
-            .into_iter()
-            .map(|(uuid, path, device)| Slot::new(uuid, path, device, MemberState::InSync));
-        let mut state = State {
-            set,
-            generation: 0,
-            set_len_bytes,
-            region_size_log2: region_size_log2(set_len_bytes),
-            slots: slots.collect(),
-            stale: Regions::default(),
-            unflushed: Mutex::default(),
-            is_clean: false,
-            is_listed: true,
-            is_recorded: true,
-            has_failed: false,
-            notes: Vec::new(),
-        };
-        let written = state.write_rosters(clock.now());
-        let lost = state.slots.iter().find(|slot| slot.state == MemberState::Missing);
-        let path = lost.or(state.slots.first()).map_or_else(String::new, Slot::name);
-        written.map_err(|source| crate::Error::Device { path: path.clone(), source })?;
-        if lost.is_some() {
-            let source = std::io::Error::other("cannot be written");
-            return Err(crate::Error::Device {
-                path: path.clone(),
-                source: Error::Open { path, source },
-            });
-        }
-        Ok(Self::of(state, clock, true))
-    }
-
     /// The members; a single device is the only one.
     pub fn members(&self) -> Vec<MemberInfo> {
-        self.state.read().slots.iter().map(Slot::info).collect()
+        let state = self.state.read();
+        let held_bytes = |at| match &state.spread {
+            Some(spread) => spread.taken_count(at).1 << spread.segment_size_log2(),
+            None => state.set_len_bytes,
+        };
+        let slots = state.slots.iter().enumerate();
+        slots.map(|(at, slot)| MemberInfo { held_bytes: held_bytes(at), ..slot.info() }).collect()
     }
 
     /// Where the members of a set are that are there, those in sync first. It is empty for a single
@@ -333,6 +314,11 @@ impl<D: Device> DeviceSet<D> {
     /// Whether it is a set, with rosters.
     pub fn is_listed(&self) -> bool {
         self.state.read().is_listed
+    }
+
+    /// Whether the volume is spread over its members, so that all of them are needed.
+    pub fn is_spread(&self) -> bool {
+        self.state.read().spread.is_some()
     }
 
     /// What users should be told since this was called last: members that were lost, or returned.
@@ -353,11 +339,16 @@ impl<D: Device> DeviceSet<D> {
     pub fn close(&self) -> Result<()> {
         let mut state = self.state.write();
         let is_open = self.is_open.load(Ordering::Acquire);
-        if !state.is_listed || self.is_read_only || !is_open || !state.unflushed.lock().is_empty() {
+        if !state.is_listed || self.is_read_only || !is_open || state.has_unflushed() {
             return Ok(());
         }
         state.is_clean = true;
-        state.write_rosters(self.clock.now())?;
+        let now = self.clock.now();
+        state.write_rosters(now)?;
+        if state.spread.is_some() {
+            // A copy of a member that is older than this is known for what it is (invariant 4).
+            state.write_rosters(now)?;
+        }
         *self.opening.lock() = Sources::default();
         self.is_open.store(false, Ordering::Release);
         Ok(())
@@ -381,6 +372,9 @@ impl<D: Device> DeviceSet<D> {
     pub(crate) fn lose(&self, failed: Vec<Failed>, range: Option<(u64, u64)>) -> Result<()> {
         let now = self.clock.now();
         let mut state = self.state.write();
+        if state.spread.is_some() {
+            return failed.into_iter().next().map_or(Ok(()), |(_, error)| Err(error));
+        }
         for (uuid, error) in failed {
             let has_other = state.in_sync().any(|at| state.slots[at].uuid != uuid);
             if !has_other {
@@ -408,55 +402,92 @@ impl<D: Device> DeviceSet<D> {
     }
 
     /// Makes rosters durable that could not be written before (invariant 1).
-    fn record(&self) -> Result<()> {
+    pub(crate) fn record(&self) -> Result<()> {
         let mut state = self.state.write();
         if state.is_recorded { Ok(()) } else { state.write_rosters(self.clock.now()) }
     }
 
-    /// Changes a range on all members that are not missing.
-    fn change(&self, offset: u64, len_bytes: u64, change: impl Fn(&D) -> Result<()>) -> Result<()> {
+    /// Changes a range on all members that hold it and are not missing, piece by piece: `change`
+    /// has a device, the place there, and which part of the range it is.
+    pub(crate) fn change(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        change: impl Fn(&D, u64, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
         self.check(offset, len_bytes)?;
         self.open_for_writing()?;
+        let mut done = 0;
+        while done < len_bytes {
+            let part = |len_bytes: u64| done as usize..(done + len_bytes) as usize;
+            done += self.change_piece(offset + done, len_bytes - done, |device, place, of| {
+                change(device, place, part(of))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Changes the first piece of a range. Returns its length.
+    fn change_piece(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        change: impl Fn(&D, u64, u64) -> Result<()>,
+    ) -> Result<u64> {
         let failed = loop {
             let _copying = self.copying.read();
             let state = self.state.read();
+            if let Some(spread) = &state.spread {
+                return state.change_spread(spread, offset, len_bytes, change);
+            }
             if !state.is_marked(offset, len_bytes) {
                 drop(state);
                 self.mark(offset, len_bytes)?;
                 continue;
             }
-            let outcome = on_all(&state, &change);
+            let outcome = on_all(&state, |_, device| change(device, offset, len_bytes));
             if state.slots.len() > 1 {
                 // Also if it failed: what the members have there may differ.
                 state.unflushed.lock().extend(state.regions(offset, len_bytes));
             }
             break outcome?;
         };
-        if failed.is_empty() { Ok(()) } else { self.lose(failed, Some((offset, len_bytes))) }
+        if !failed.is_empty() {
+            self.lose(failed, Some((offset, len_bytes)))?;
+        }
+        Ok(len_bytes)
     }
 
-    fn check(&self, offset: u64, len_bytes: u64) -> Result<()> {
+    pub(crate) fn check(&self, offset: u64, len_bytes: u64) -> Result<()> {
         if self.is_read_only { Err(Error::ReadOnly) } else { self.check_read(offset, len_bytes) }
     }
 
-    /// Reads from one member after the other, until one answers.
-    fn read_any(
+    /// Reads the first piece of a range from one of the members that hold it after the other, until
+    /// one answers: `read` has a device, the place there, and the length. Returns that.
+    pub(crate) fn read_any(
         &self,
         offset: u64,
         len_bytes: u64,
-        mut read: impl FnMut(&D) -> Result<()>,
-    ) -> Result<()> {
+        mut read: impl FnMut(&D, u64, u64) -> Result<()>,
+    ) -> Result<u64> {
         let mut first_error = None;
         let mut unreadable = Vec::new();
         let mut is_read = false;
-        {
+        let piece = {
             let state = self.state.read();
+            let piece = state.piece(offset, len_bytes);
+            if let Some(at) = piece.on {
+                let device =
+                    state.slots[at].in_sync().ok_or_else(|| state.is_absent(at, offset))?;
+                read(device, state.place(at, offset), piece.len_bytes)?;
+                return Ok(piece.len_bytes);
+            }
             let count = state.in_sync().count();
             let turn = (offset >> STRIPE_LOG2) as usize % count.max(1);
             for at in state.in_sync_from(turn) {
                 let slot = &state.slots[at];
                 let Some(device) = slot.in_sync() else { continue };
-                match read(device) {
+                match read(device, state.place(at, offset), piece.len_bytes) {
                     Ok(()) => {
                         is_read = true;
                         break;
@@ -468,12 +499,13 @@ impl<D: Device> DeviceSet<D> {
                     }
                 }
             }
-        }
+            piece
+        };
         if !is_read {
             return Err(first_error.unwrap_or_else(nothing_in_sync));
         }
-        self.rewrite(offset, len_bytes, &unreadable);
-        Ok(())
+        self.rewrite(offset, piece.len_bytes, &unreadable);
+        Ok(piece.len_bytes)
     }
 
     /// Writes a range, which others have, to members that could not read it: a disk then takes
@@ -490,15 +522,18 @@ impl<D: Device> DeviceSet<D> {
             let state = self.state.read();
             let mut buf = AlignedBuf::zeroed((end - start) as usize);
             let others = state.in_sync().filter(|&at| !unreadable.contains(&state.slots[at].uuid));
-            let mut others = others.filter_map(|at| state.slots[at].in_sync());
-            if !others.any(|device| device.read_at(start, &mut buf).is_ok()) {
+            let mut others = others.filter_map(|at| Some((at, state.slots[at].in_sync()?)));
+            let mut is_read = |(at, device): (usize, &std::sync::Arc<D>)| {
+                device.read_at(state.place(at, start), &mut buf).is_ok()
+            };
+            if !others.any(&mut is_read) {
                 return;
             }
             let is_bad = |at: &usize| unreadable.contains(&state.slots[*at].uuid);
             for at in state.in_sync().filter(is_bad) {
                 let slot = &state.slots[at];
                 let Some(device) = slot.in_sync() else { continue };
-                if let Err(error) = write_unreadable(&**device, start, &buf) {
+                if let Err(error) = write_unreadable(&**device, state.place(at, start), &buf) {
                     failed.push((slot.uuid, error));
                 }
             }
@@ -510,7 +545,12 @@ impl<D: Device> DeviceSet<D> {
     }
 
     /// Looks for a copy of a range that `is_right`; see [`Device::mend`].
-    fn mend_range(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+    pub(crate) fn mend_range(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        is_right: &dyn Fn(&[u8]) -> bool,
+    ) -> bool {
         let is_open = self.is_open.load(Ordering::Acquire);
         let mut failed = Vec::new();
         let mut mended = Vec::new();
@@ -522,7 +562,7 @@ impl<D: Device> DeviceSet<D> {
             let mut wrong = Vec::new();
             for at in state.in_sync() {
                 let Some(device) = state.slots[at].in_sync() else { continue };
-                match device.read_at(offset, &mut copy) {
+                match device.read_at(state.place(at, offset), &mut copy) {
                     Ok(()) if is_right(&copy) => {
                         good.get_or_insert(at);
                         buf.copy_from_slice(&copy);
@@ -576,10 +616,11 @@ impl<D: Device> DeviceSet<D> {
         };
         let (start, end) = whole_blocks(offset, bytes.len() as u64, self.len_bytes());
         let mut blocks = AlignedBuf::zeroed((end - start) as usize);
-        to.read_at(start, &mut blocks).or_else(|_| from.read_at(start, &mut blocks))?;
+        let (here, there) = (state.place(at, start), state.place(good, start));
+        to.read_at(here, &mut blocks).or_else(|_| from.read_at(there, &mut blocks))?;
         let within = (offset - start) as usize;
         blocks[within..within + bytes.len()].copy_from_slice(bytes);
-        to.write_at(start, &blocks)
+        to.write_at(here, &blocks)
     }
 }
 
@@ -608,12 +649,15 @@ pub(crate) fn nothing_in_sync() -> Error {
 
 /// Does something to all members that are not missing. Returns those that failed, unless all did
 /// that have everything, or the caller can try it again.
-fn on_all<D: Device>(state: &State<D>, change: impl Fn(&D) -> Result<()>) -> Result<Vec<Failed>> {
+pub(crate) fn on_all<D: Device>(
+    state: &State<D>,
+    change: impl Fn(usize, &D) -> Result<()>,
+) -> Result<Vec<Failed>> {
     let mut failed: Vec<Failed> = Vec::new();
     let mut has_everything = false;
-    for slot in &state.slots {
+    for (at, slot) in state.slots.iter().enumerate() {
         let Some(device) = slot.written() else { continue };
-        match change(device) {
+        match change(at, device) {
             Ok(()) => has_everything |= slot.state == MemberState::InSync,
             Err(error @ Error::Io { .. }) if !error.is_no_space() => {
                 failed.push((slot.uuid, error));
@@ -624,176 +668,5 @@ fn on_all<D: Device>(state: &State<D>, change: impl Fn(&D) -> Result<()>) -> Res
     match has_everything {
         true => Ok(failed),
         false => Err(failed.into_iter().next().map_or_else(nothing_in_sync, |(_, error)| error)),
-    }
-}
-
-impl<D: Device> Device for DeviceSet<D> {
-    fn len_bytes(&self) -> u64 {
-        self.len_bytes.load(Ordering::Relaxed)
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
-    /// Of the member with the least room. Images may lie on the same file system, so each counts
-    /// with a part of what is free there.
-    fn host_room(&self) -> Option<HostRoom> {
-        let state = self.state.read();
-        let devices = state.slots.iter().filter_map(Slot::written);
-        let rooms: Vec<HostRoom> = devices.filter_map(|device| device.host_room()).collect();
-        Some(HostRoom {
-            free_bytes: rooms.iter().map(|room| room.free_bytes).min()? / rooms.len() as u64,
-            allocated_bytes: rooms.iter().map(|room| room.allocated_bytes).min()?,
-        })
-    }
-
-    fn next_written(&self, offset: u64) -> Option<u64> {
-        let state = self.state.read();
-        let devices = state.slots.iter().filter_map(Slot::written);
-        devices.filter_map(|device| device.next_written(offset)).min()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let len_bytes = buf.len() as u64;
-        self.check_read(offset, len_bytes)?;
-        match self.is_open.load(Ordering::Acquire) {
-            true => self.read_any(offset, len_bytes, |device| device.read_at(offset, buf)),
-            false => self.read_opening(offset, buf),
-        }
-    }
-
-    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
-        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.check_read(offset, len_bytes)?;
-        if self.is_open.load(Ordering::Acquire) {
-            return self
-                .read_any(offset, len_bytes, |device| device.read_vectored_at(offset, parts));
-        }
-        let mut at = offset;
-        for part in parts {
-            self.read_opening(at, part)?;
-            at += part.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.change(offset, bytes.len() as u64, |device| device.write_at(offset, bytes))
-    }
-
-    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.change(offset, len_bytes, |device| device.write_vectored_at(offset, parts))
-    }
-
-    fn flush(&self) -> Result<()> {
-        if self.is_read_only {
-            return Ok(());
-        }
-        self.open_for_writing()?;
-        let is_set = self.is_listed();
-        let _flushing = is_set.then(|| self.flushing.lock());
-        let outcome = loop {
-            let state = self.state.read();
-            if !state.is_recorded {
-                drop(state);
-                self.record()?;
-                continue;
-            }
-            // With the lock: a member that is lost before the flush lacks them too.
-            let flushed = std::mem::take(&mut *state.unflushed.lock());
-            let outcome = on_all(&state, D::flush);
-            if !matches!(&outcome, Ok(failed) if failed.is_empty()) {
-                // A member that is lost now lacks them (invariant 2).
-                state.unflushed.lock().extend(flushed);
-            }
-            break outcome;
-        };
-        let failed = outcome?;
-        if failed.is_empty() { Ok(()) } else { self.lose(failed, None) }
-    }
-
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.check(offset, len_bytes)?;
-        self.open_for_writing()?;
-        let _copying = self.copying.read();
-        let state = self.state.read();
-        let devices = state.slots.iter().filter_map(Slot::written);
-        // What was discarded may read as anything, so a member that fails is not stale.
-        let mut outcome = Ok(());
-        for device in devices {
-            outcome = outcome.and(device.discard(offset, len_bytes));
-        }
-        outcome
-    }
-
-    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
-        self.resize(len_bytes, |device| device.extend(len_bytes, tail, allocates))
-    }
-
-    fn truncate(&self, len_bytes: u64) -> Result<()> {
-        self.resize(len_bytes, |device| device.truncate(len_bytes))
-    }
-
-    fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
-        let has_others = self.state.read().in_sync().count() > 1;
-        has_others
-            && self.check_read(offset, buf.len() as u64).is_ok()
-            && self.mend_range(offset, buf, is_right)
-    }
-
-    fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
-        if self.check_read(offset, len_bytes).is_err() {
-            return false;
-        }
-        // Nobody writes between the reads.
-        let _copying = self.copying.write();
-        let state = self.state.read();
-        let mut devices = state.in_sync().filter_map(|at| state.slots[at].in_sync());
-        let Some(first) = devices.next() else { return false };
-        let mut others = devices.peekable();
-        if others.peek().is_none() {
-            return false;
-        }
-        let [mut ours, mut theirs] = [0; 2].map(|_| AlignedBuf::zeroed(len_bytes as usize));
-        let is_read = first.read_at(offset, &mut ours).is_ok();
-        !is_read
-            || others
-                .any(|other| other.read_at(offset, &mut theirs).is_err() || ours[..] != theirs[..])
-    }
-}
-
-impl<D: Device> DeviceSet<D> {
-    fn check_read(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        let device_len_bytes = self.len_bytes();
-        match offset.checked_add(len_bytes) {
-            Some(end) if end <= device_len_bytes => Ok(()),
-            _ => Err(Error::OutOfRange { offset, len_bytes, device_len_bytes }),
-        }
-    }
-
-    /// Changes the length of a single device. The rosters of a set lie behind its volume, so that
-    /// keeps its length.
-    fn resize(&self, wanted_bytes: u64, change: impl Fn(&D) -> Result<()>) -> Result<()> {
-        let fixed = Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes };
-        // Cutting off a long image can take seconds. Others read and write meanwhile.
-        let state = self.state.read();
-        let device = state.slots.first().and_then(|slot| slot.device.clone());
-        let device = device.filter(|_| !state.is_listed).ok_or(fixed)?;
-        let outcome = change(&device);
-        drop(state);
-        let mut state = self.state.write();
-        if !state.is_listed {
-            state.set_len_bytes = device.len_bytes();
-            self.len_bytes.store(device.len_bytes(), Ordering::Relaxed);
-        }
-        outcome
-    }
-}
-
-impl<D> std::fmt::Debug for DeviceSet<D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeviceSet").field("len_bytes", &self.len_bytes).finish_non_exhaustive()
     }
 }

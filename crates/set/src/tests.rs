@@ -1,5 +1,7 @@
 //! Sets over simulated devices.
 
+mod spread;
+
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -43,7 +45,13 @@ fn device(seed: u64) -> Sim {
 fn made(devices: &[Sim]) -> DeviceSet<Sim> {
     let named = devices.iter().enumerate().map(|(at, it)| (uuid(at), path(at), Arc::clone(it)));
     let set = DeviceSet::create(SET, named.collect(), clock()).unwrap();
-    let superblock = Superblock {
+    set.write_at(0, superblock().encode().as_slot()).unwrap();
+    set.flush().unwrap();
+    set
+}
+
+fn superblock() -> Superblock {
+    Superblock {
         uuid: SET,
         seq: 0,
         compatible: 0,
@@ -62,10 +70,7 @@ fn made(devices: &[Sim]) -> DeviceSet<Sim> {
         retired: Vec::new(),
         checkpoint_mirror: None,
         max_len_bytes: 0,
-    };
-    set.write_at(0, superblock.encode().as_slot()).unwrap();
-    set.flush().unwrap();
-    set
+    }
 }
 
 fn two() -> (Vec<Sim>, DeviceSet<Sim>) {

@@ -8,7 +8,9 @@ use clap::{Args, Subcommand};
 #[command(after_help = "\
 A volume can lie on several image files or block devices, each of which holds all of it. What is
 written goes to all of them. One that fails, or is not there, is missing from then on; when it comes
-back it gets what was written meanwhile. A device is named by its path or its UUID.")]
+back it gets what was written meanwhile. Or it is spread over them (mkfs --copies 1): it is as large
+as all of them, needs all of them, and grows and shrinks with those that are added and removed.
+A device is named by its path or its UUID.")]
 pub(crate) struct DeviceArgs {
     #[command(subcommand)]
     pub(crate) verb: DeviceVerb,
@@ -25,7 +27,8 @@ pub(crate) enum DeviceVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Add a device, and copy the volume to it; one that was missing gets what it lacks
+    /// Add a device, and copy the volume to it, or spread it over one more; one that was missing
+    /// gets what it lacks
     Add {
         /// One of the devices, a mount point or a path inside a mount
         target: PathBuf,
@@ -34,12 +37,15 @@ pub(crate) enum DeviceVerb {
         #[command(flatten)]
         common: AddArgs,
     },
-    /// Remove a device for good
+    /// Remove a device for good; what a spread volume has there is moved to the others
     Remove {
         /// Another one of the devices, a mount point or a path inside a mount
         target: PathBuf,
         /// The device
         device: String,
+        /// Do not wait until all was moved; the daemon goes on with it
+        #[arg(long)]
+        no_wait: bool,
         /// Print the facts as JSON
         #[arg(long)]
         json: bool,

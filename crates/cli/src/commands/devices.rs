@@ -37,9 +37,9 @@ pub(crate) fn device(args: &DeviceArgs, quiet: bool) -> Result<(), Failure> {
                 DevicesRequest::Replace { device, path: path_text(new)?, force: common.force };
             change(target, request, common, quiet)
         }
-        DeviceVerb::Remove { target, device, json } => {
+        DeviceVerb::Remove { target, device, no_wait, json } => {
             let request = DevicesRequest::Remove { device: named(device)? };
-            show(&ask(target, request, false, quiet)?, *json, quiet)
+            show(&ask(target, request, !no_wait, quiet)?, *json, quiet)
         }
         DeviceVerb::Forget { device, json } => forget(device, *json),
         DeviceVerb::Offline { target, device, json } => {
@@ -136,9 +136,9 @@ fn ask(
         Target::Mounted(served) => served,
         Target::Unmounted(source) => return offline::devices(&source, &request, tell),
     };
-    let mut info = ask_daemon(&served, request)?;
+    let mut info = ask_daemon(&served, request.clone())?;
     let all_bytes = info.left_to_copy_bytes;
-    while waits && info.devices.iter().any(is_behind) {
+    while waits && awaited(&request, &info) {
         tell(info.left_to_copy_bytes, all_bytes);
         std::thread::sleep(ASK_INTERVAL);
         let before = info;
@@ -156,6 +156,15 @@ fn ask_daemon(served: &Served, request: DevicesRequest) -> Result<DevicesInfo, F
     let client = served.client.clone().about_volume();
     let answer = client.devices(request);
     answer.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
+}
+
+/// Whether what was asked for goes on.
+fn awaited(request: &DevicesRequest, info: &DevicesInfo) -> bool {
+    let moves = info.is_spread && info.devices.iter().any(|device| device.leaves);
+    match request {
+        DevicesRequest::Remove { .. } => moves,
+        _ => moves || info.devices.iter().any(is_behind),
+    }
 }
 
 fn is_behind(device: &DeviceInfo) -> bool {
@@ -178,6 +187,7 @@ struct Outcome<'a> {
     uuid: &'a str,
     devices: Vec<Device<'a>>,
     left_to_copy_bytes: u64,
+    spread: bool,
 }
 
 fn show(info: &DevicesInfo, as_json: bool, quiet: bool) -> Result<(), Failure> {
@@ -185,25 +195,31 @@ fn show(info: &DevicesInfo, as_json: bool, quiet: bool) -> Result<(), Failure> {
         let devices = info.devices.iter().map(Device::from).collect();
         let (source, uuid, left_to_copy_bytes) =
             (&*info.source, &*info.uuid, info.left_to_copy_bytes);
-        return json::print(&Outcome { source, uuid, devices, left_to_copy_bytes });
+        let spread = info.is_spread;
+        return json::print(&Outcome { source, uuid, devices, left_to_copy_bytes, spread });
     }
-    if quiet { Ok(()) } else { output::print(&lines(&info.devices, info.left_to_copy_bytes)) }
+    if quiet { Ok(()) } else { output::print(&lines(info)) }
 }
 
 /// What people read of the devices, a line for each.
-pub(crate) fn lines(devices: &[DeviceInfo], left_to_copy_bytes: u64) -> String {
-    let width = devices.iter().map(|device| device.path.chars().count()).max().unwrap_or(0);
+fn lines(info: &DevicesInfo) -> String {
+    let width = info.devices.iter().map(|device| device.path.chars().count()).max().unwrap_or(0);
+    let left = || text::size(info.left_to_copy_bytes);
     let line = |device: &DeviceInfo| {
         let state = match (device.state, device.is_present) {
+            (_, false) if info.is_spread => "not found".to_owned(),
+            _ if info.is_spread => format!("holds {}", text::size(device.held_bytes)),
             (DeviceState::InSync, true) => "in sync".to_owned(),
             (DeviceState::InSync, false) => "not found".to_owned(),
             (DeviceState::Missing, _) => "missing".to_owned(),
-            (DeviceState::BroughtUp, true) => {
-                format!("being brought up, {} left", text::size(left_to_copy_bytes))
-            }
+            (DeviceState::BroughtUp, true) => format!("being brought up, {} left", left()),
             (DeviceState::BroughtUp, false) => "not found, and not complete".to_owned(),
         };
-        let leaves = if device.leaves { "; will be removed" } else { "" };
+        let leaves = match (device.leaves, info.is_spread) {
+            (false, _) => String::new(),
+            (true, true) => format!("; will be removed, {} left to move", left()),
+            (true, false) => "; will be removed".to_owned(),
+        };
         let reads = match device.failed_reads {
             0 => String::new(),
             count => format!("; {count} reads failed"),
@@ -211,7 +227,7 @@ pub(crate) fn lines(devices: &[DeviceInfo], left_to_copy_bytes: u64) -> String {
         let path = text::printable(&device.path);
         format!("{path:width$}  {:>9}  {state}{leaves}{reads}\n", text::size(device.size_bytes))
     };
-    devices.iter().map(line).collect()
+    info.devices.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -228,11 +244,24 @@ mod tests {
     fn each_device_has_a_line() {
         let leaving =
             DeviceInfo { leaves: true, failed_reads: 2, ..device("/dev/a", DeviceState::InSync) };
-        let text = lines(&[leaving, device("/dev/long", DeviceState::BroughtUp)], 5 << 20);
+        let mut info = DevicesInfo {
+            devices: vec![leaving, device("/dev/long", DeviceState::BroughtUp)],
+            left_to_copy_bytes: 5 << 20,
+            ..DevicesInfo::default()
+        };
+        let text = lines(&info);
         assert_eq!(
             text,
             "/dev/a         1 GiB  in sync; will be removed; 2 reads failed\n\
              /dev/long      1 GiB  being brought up, 5 MiB left\n"
+        );
+        info.is_spread = true;
+        info.devices[1].is_present = false;
+        let text = lines(&info);
+        assert_eq!(
+            text,
+            "/dev/a         1 GiB  holds 0 bytes; will be removed, 5 MiB left to move; 2 reads failed\n\
+             /dev/long      1 GiB  not found\n"
         );
     }
 

@@ -18,7 +18,7 @@ use dendro_check::Volume;
 use dendro_check::info::{CheckpointInfo, EntryInfo, NodeInfo, SuperblockInfo};
 use dendro_control::FindOutcome;
 use dendro_daemon::holder;
-use dendro_daemon::volume::explain_device;
+use dendro_daemon::volume::devices::open_devices_to_read;
 use dendro_device::{Direct, OpenOptions};
 use dendro_format::{Key, SegmentNo, Space};
 
@@ -37,8 +37,8 @@ pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
         None => source(args, quiet)?,
     };
     let fail = |error: &dyn Display| Failure::new(format_args!("{}: {error}", source.display()));
-    let device = OpenOptions::new().unlocked().direct(Direct::Never).open(&source);
-    let device = device.map_err(|error| explain_device(&error, true))?;
+    let options = OpenOptions::new().unlocked().direct(Direct::Never);
+    let device = open_devices_to_read(&source, &options)?;
     let volume = Volume::open(&device).map_err(|error| fail(&error))?;
     if let Some(number) = args.segment
         && !volume.layout().is_log_segment(SegmentNo(number))

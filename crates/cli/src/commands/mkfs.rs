@@ -15,8 +15,10 @@ use dendro_daemon::volume::{clock, random_bytes, signature};
 use dendro_device::{
     AlignedBuf, Device, Direct, Error as DeviceError, FileDevice, FileKind, OpenOptions,
 };
+use dendro_format::layout::{FIRST_LOG_SEGMENT, good_segment_size_bytes};
 use dendro_format::roster::{MAX_MEMBERS, ROSTER_AREA_LEN_BYTES};
 use dendro_format::superblock::LABEL_LEN_BYTES;
+use dendro_set::{part_needed_bytes, part_segments};
 
 use self::format::NewVolume;
 use crate::args::MkfsArgs;
@@ -55,9 +57,9 @@ fn check_copies(args: &MkfsArgs) -> Result<(), Failure> {
     let count = 1 + args.others.len();
     let wrong = |why: String| Err(Failure::new(why).with_code(code::USAGE));
     match args.copies {
-        Some(copies) if usize::from(copies) != count => wrong(format!(
+        Some(copies) if copies != 1 && usize::from(copies) != count => wrong(format!(
             "--copies {copies}: {count} devices are named, and each holds all of the volume; name \
-             {copies}"
+             {copies}, or say --copies 1 to spread the volume over them"
         )),
         _ if count > MAX_MEMBERS => {
             wrong(format!("a volume lies on {MAX_MEMBERS} devices at most; name fewer"))
@@ -67,6 +69,11 @@ fn check_copies(args: &MkfsArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the volume is to be spread over the devices.
+fn is_spread(args: &MkfsArgs) -> bool {
+    args.copies == Some(1) && !args.others.is_empty()
 }
 
 fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
@@ -164,12 +171,18 @@ fn check_replaceable(args: &MkfsArgs, target: &Path, found: Option<&str>) -> Res
 fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo, Failure> {
     let rosters_bytes = if opened.len() > 1 { ROSTER_AREA_LEN_BYTES } else { 0 };
     // These checks come before anything is destroyed.
+    let segment_size_bytes = match is_spread(args) {
+        true => Some(check_parts(args, &opened)?),
+        false => args.segment_size,
+    };
     for (target, device) in &opened {
         let is_image = device.kind() == FileKind::Image;
         check_replaceable(args, target, signature::find(device, is_image)?)?;
         check_max_size(args, device)?;
         let len_bytes = device.len_bytes().saturating_sub(rosters_bytes);
-        format::check_segments(target, len_bytes, args.segment_size)?;
+        if !is_spread(args) {
+            format::check_segments(target, len_bytes, args.segment_size)?;
+        }
     }
     for (target, device) in &opened {
         if args.allocate {
@@ -187,6 +200,8 @@ fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo,
     }
     let metadata_copies = match &opened[..] {
         [(_, device)] => default_metadata_copies(device),
+        // What lies on the others can be named when one is lost.
+        _ if is_spread(args) => 2,
         // The other device has the second copy.
         _ => 1,
     };
@@ -196,11 +211,11 @@ fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo,
     };
     format::format(
         &args.target,
-        devices(uuid, opened)?,
+        devices(uuid, opened, segment_size_bytes.filter(|_| is_spread(args)))?,
         NewVolume {
             label: args.label.clone(),
             uuid,
-            segment_size_bytes: args.segment_size,
+            segment_size_bytes,
             is_allocated: args.allocate,
             metadata_copies: args.metadata_copies.unwrap_or(metadata_copies),
             max_len_bytes: args.max_size.unwrap_or(0),
@@ -208,8 +223,34 @@ fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo,
     )
 }
 
-/// What the volume is to lie on: a set of the devices, if there are several.
-fn devices(set: Uuid, opened: Vec<(&Path, FileDevice)>) -> Result<Devices, Failure> {
+/// The segments' size for a volume that is to be spread over the devices. Refuses one that is too
+/// short.
+fn check_parts(args: &MkfsArgs, opened: &[(&Path, FileDevice)]) -> Result<u64, Failure> {
+    let all_bytes: u64 = opened.iter().map(|(_, device)| device.len_bytes()).sum();
+    let size_bytes = args.segment_size.unwrap_or_else(|| good_segment_size_bytes(all_bytes));
+    let log2 = size_bytes.ilog2() as u8;
+    let mut segments = u64::from(FIRST_LOG_SEGMENT.0);
+    for (target, device) in opened {
+        let own = part_segments(device.len_bytes(), log2);
+        if own == 0 {
+            let (path, len_bytes) = (target.display().to_string(), device.len_bytes());
+            let needed_bytes = part_needed_bytes(log2);
+            let error = dendro_set::Error::TooShort { path, len_bytes, needed_bytes };
+            return Err(Failure::new(error));
+        }
+        segments += u64::from(own);
+    }
+    format::check_segments(&args.target, segments * size_bytes, Some(size_bytes))?;
+    Ok(size_bytes)
+}
+
+/// What the volume is to lie on: a set of the devices, if there are several. It is spread over them
+/// if the segments' size is given.
+fn devices(
+    set: Uuid,
+    opened: Vec<(&Path, FileDevice)>,
+    spread_segment_bytes: Option<u64>,
+) -> Result<Devices, Failure> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let is_alone = opened.len() == 1;
     let mut members = Vec::new();
@@ -219,7 +260,11 @@ fn devices(set: Uuid, opened: Vec<(&Path, FileDevice)>) -> Result<Devices, Failu
         }
         members.push((Uuid::from_random(random_bytes()?), absolute(target), device));
     }
-    Devices::create(set, members, clock()).map_err(Failure::new)
+    match spread_segment_bytes {
+        Some(bytes) => Devices::create_spread(set, bytes.ilog2() as u8, members, clock()),
+        None => Devices::create(set, members, clock()),
+    }
+    .map_err(Failure::new)
 }
 
 /// Refuses a limit that the volume exceeds already, and one for something that does not grow.

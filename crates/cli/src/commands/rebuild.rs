@@ -20,10 +20,12 @@ use dendro_check::{Error, Extent, LostPages, Rebuild, RebuildOptions, RebuildRep
 use dendro_control::versions::VersionName;
 use dendro_daemon::check::names_of;
 use dendro_daemon::text;
+use dendro_daemon::volume::devices::{Devices, open_devices_to_read};
 use dendro_daemon::volume::memory::default_check_bytes;
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
-use dendro_device::{Device, FileDevice, OpenOptions, OverlayDevice};
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device};
+use dendro_device::{Device, OpenOptions, OverlayDevice};
 use dendro_fs::Ino;
+use dendro_set::roster_on;
 use serde::Serialize;
 
 use crate::args::check::RebuildArgs;
@@ -120,7 +122,7 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         return extract(args, to, quiet);
     }
     let source = source(&args.target)?;
-    if !args.no_changes && dendro_set::roster_on(&source).is_some() {
+    if !args.no_changes && roster_on(&source).is_some() {
         return Err(Failure::new(format_args!(
             "{}: is one of several devices of a volume, and what is made anew on it would not be on \
              the others; -n says what is left on it, --to DIRECTORY copies the files, and the \
@@ -160,7 +162,7 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
 /// Plans the rebuild of `device`, which is `source`, and copies it into the new file `to`
 /// meanwhile.
 fn plan_and_copy(
-    device: FileDevice,
+    device: Devices,
     source: &Path,
     to: &Path,
     memory_bytes: u64,
@@ -181,15 +183,15 @@ fn plan_and_copy(
 /// if it has no room for the map; then another device is returned.
 fn write(
     plan: &Rebuild,
-    mut device: FileDevice,
+    mut device: Devices,
     target: &Path,
     is_copy: bool,
-) -> Result<(RebuildReport, FileDevice), Failure> {
+) -> Result<(RebuildReport, Devices), Failure> {
     let fail = |error: &dyn Display| failed_on(target, error);
     let mut report = plan.write(&device, &options(false));
     if is_copy && matches!(report, Err(Error::NoFreeSegment)) {
         let len_bytes = device.len_bytes();
-        let set_len = |device: FileDevice, len_bytes| {
+        let set_len = |device: Devices, len_bytes| {
             drop(device);
             copy::set_len(target, len_bytes).map_err(|error| fail(&error))?;
             open(target, false)
@@ -206,10 +208,10 @@ fn write(
 /// longer.
 fn write_in_memory(
     plan: &Rebuild,
-    below: &Arc<FileDevice>,
+    below: &Arc<Devices>,
     may_grow: bool,
     memory_bytes: u64,
-) -> Result<(RebuildReport, OverlayDevice<FileDevice>), Error> {
+) -> Result<(RebuildReport, OverlayDevice<Devices>), Error> {
     let overlay = |len_bytes| {
         OverlayDevice::with_len(Arc::clone(below), len_bytes)
             .with_memory(memory_bytes / OVERLAY_PART)
@@ -295,9 +297,14 @@ pub(super) fn source(named: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-pub(super) fn open(source: &Path, read_only: bool) -> Result<FileDevice, Failure> {
+/// Opens a device alone, or to read it those over which the volume is spread that lies there.
+pub(super) fn open(source: &Path, read_only: bool) -> Result<Devices, Failure> {
     let options = OpenOptions::new().read_only(read_only).lock_wait(LAST_DAEMON_GRACE);
-    options.open(source).map_err(|error| explain_device(&error, read_only))
+    if read_only && roster_on(source).is_some_and(|roster| roster.extents.is_some()) {
+        return open_devices_to_read(source, &options);
+    }
+    let device = options.open(source).map_err(|error| explain_device(&error, read_only))?;
+    Ok(Devices::single(device, source.to_path_buf(), clock()))
 }
 
 /// The files that may have lost something, or have older data.

@@ -125,6 +125,75 @@ fn a_volume_moves_to_another_device_while_it_is_written_to_and_back() {
     umount(&scratch);
 }
 
+/// A volume that is spread over `one`, of 24 MiB, and `two`, of 40 MiB.
+fn spread(scratch: &Scratch) -> [String; 2] {
+    let both = [scratch.text("one"), scratch.text("two")];
+    for (path, megabytes) in both.iter().zip([24, 40]) {
+        fs::File::create(path).unwrap().set_len(megabytes << 20).unwrap();
+    }
+    scratch.dendro(["mkfs", "-q", "--copies", "1", &both[0], &both[1]]).succeeds();
+    both
+}
+
+fn held_bytes(scratch: &Scratch, target: &str) -> Vec<u64> {
+    let listed = devices(scratch, target);
+    assert_eq!(listed["spread"], true);
+    let devices = listed["devices"].as_array().unwrap().iter();
+    devices.map(|device| device["held_bytes"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_spread_volume_gets_another_device_and_loses_one_while_it_is_written_to() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [one, two] = spread(&scratch);
+    let [small, large] = held_bytes(&scratch, &two)[..] else { panic!("there are two") };
+    assert!((22 << 20..24 << 20).contains(&small) && (38 << 20..40 << 20).contains(&large));
+    mount(&scratch, "nofuseblk", &one).succeeds();
+    let file = |number: u8| vec![number; 1 << 20];
+    for number in 0..40 {
+        fs::write(scratch.inside(&format!("{number}")), file(number)).unwrap();
+    }
+    let third = scratch.text("third");
+    fs::File::create(&third).unwrap().set_len(32 << 20).unwrap();
+    let mounted = scratch.mount_point();
+    // Two thirds of it live, so without the larger one it does not fit.
+    let text = "what it holds has to go to the other devices";
+    scratch.dendro(["device", "remove", &mounted, &two]).fails(1, &[&two, text]);
+    scratch.dendro(["device", "add", "-q", &mounted, &third]).succeeds();
+    assert_eq!(held_bytes(&scratch, &mounted).len(), 3);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                for number in 0..4 {
+                    fs::write(scratch.inside(&format!("{number}")), file(number + 100)).unwrap();
+                }
+            }
+        });
+        let said = scratch.dendro(["device", "remove", "-q", &mounted, &one]);
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        writer.join().unwrap();
+        said.succeeds();
+    });
+    assert_eq!(held_bytes(&scratch, &mounted).len(), 2);
+    scratch.dendro(["device", "offline", &mounted, &two]).fails(1, &["no other device holds"]);
+    scratch.dendro(["resize", &mounted, "max"]).fails(1, &["`dendro device add`"]);
+    umount(&scratch);
+    fs::remove_file(&one).unwrap();
+    mount(&scratch, "nofuseblk", &third).succeeds();
+    for number in 0..40 {
+        let wanted = file(if number < 4 { number + 100 } else { number });
+        assert!(fs::read(scratch.inside(&format!("{number}"))).unwrap() == wanted, "{number}");
+    }
+    umount(&scratch);
+    scratch.dendro(["check", "--data", &two]).succeeds();
+    let dump = scratch.dendro(["dump", &third, "superblocks"]).succeeds();
+    assert!(!dump.out.is_empty());
+}
+
 #[test]
 fn wrong_use_of_devices_gets_a_clear_answer() {
     let scratch = Scratch::new();

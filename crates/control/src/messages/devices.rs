@@ -68,6 +68,9 @@ pub struct DeviceInfo {
     pub size_bytes: u64,
     /// Reads that failed or returned wrong bytes since the mount, and that another device answered.
     pub failed_reads: u64,
+    /// Bytes of the volume that it holds, or is to hold; all of them unless the volume is spread.
+    #[serde(default)]
+    pub held_bytes: u64,
 }
 
 /// The devices of a volume.
@@ -79,6 +82,10 @@ pub struct DevicesInfo {
     pub uuid: String,
     /// All devices.
     pub devices: Vec<DeviceInfo>,
-    /// The bytes that are still to be copied to devices that are brought up.
+    /// The bytes that are still to be copied to devices that are brought up, or moved from those
+    /// that leave.
     pub left_to_copy_bytes: u64,
+    /// Whether each device holds a part of the volume alone.
+    #[serde(default)]
+    pub is_spread: bool,
 }

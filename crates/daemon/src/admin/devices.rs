@@ -1,5 +1,7 @@
 //! Requests about the devices that the volume lies on.
 
+use std::ops::ControlFlow;
+
 use dendro_control::AdminError;
 use dendro_control::devices::{DevicesInfo, DevicesRequest};
 use dendro_device::OpenOptions as DeviceOptions;
@@ -17,8 +19,13 @@ impl Daemon<'_> {
         let options = DeviceOptions::new().direct(self.options.lock().direct);
         // One change at a time.
         let _changes = self.changes.lock();
-        let changed =
-            devices::change(volume.disk(), volume.devices(), &volume.source(), request, &options);
+        let mut tell = |_| match self.stop.is_set() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let (disk, devices) = volume.parts();
+        let source = volume.source();
+        let changed = devices::change(&disk, &devices, &source, request, &options, &mut tell);
         if *request != DevicesRequest::List {
             self.write_card();
         }

@@ -1,4 +1,4 @@
-//! What a volume lies on: one device, or several that hold the same.
+//! What a volume lies on: one device, or several that hold the same or parts of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,6 +94,7 @@ fn device_info(member: &MemberInfo, is_listed: bool) -> DeviceInfo {
         since_unix_s: member.since.secs(),
         size_bytes: member.len_bytes,
         failed_reads: member.failed_reads,
+        held_bytes: member.held_bytes,
     }
 }
 

@@ -7,7 +7,7 @@ use dendro_format::{
     checkpoint, node, partial, record, removal, retired, roster, superblock, usage, versions,
 };
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     include_str!("../../src/superblock.rs"),
     include_str!("../../src/partial.rs"),
     include_str!("../../src/record.rs"),
@@ -18,6 +18,7 @@ const SOURCES: [&str; 10] = [
     include_str!("../../src/removal.rs"),
     include_str!("../../src/retired.rs"),
     include_str!("../../src/roster.rs"),
+    include_str!("../../src/roster/extents.rs"),
 ];
 const FORMAT_MD: &str = include_str!("../../../../docs/FORMAT.md");
 
@@ -29,7 +30,7 @@ fn all_structures() -> BTreeMap<String, Fields> {
 fn every_structure_is_seen() {
     let found = all_structures();
     let len = |name: &str| found[name].last().map_or(0, |(_, offset, len)| offset + len);
-    assert_eq!(found.len(), 25);
+    assert_eq!(found.len(), 26);
     assert_eq!(len("SuperblockV1"), size_of::<superblock::SuperblockV1>());
     assert_eq!(len("PartialHeaderV1"), size_of::<partial::PartialHeaderV1>());
     assert_eq!(len("NodeHeaderV1"), size_of::<node::NodeHeaderV1>());
@@ -53,13 +54,14 @@ fn every_structure_is_seen() {
     assert_eq!(len("RemovalV2"), size_of::<removal::RemovalV2>());
     assert_eq!(len("RosterV1"), size_of::<roster::RosterV1>());
     assert_eq!(len("MemberV1"), size_of::<roster::MemberV1>());
+    assert_eq!(len("ExtentV1"), size_of::<roster::extents::ExtentV1>());
     assert_eq!(len("OriginV1"), size_of::<versions::OriginV1>());
     assert_eq!(len("VersionEntryV1"), size_of::<versions::VersionEntryV1>());
 }
 
 #[test]
 fn the_tables_in_the_code_say_what_the_structures_are() {
-    assert_eq!(tables::check_code(&SOURCES), 13);
+    assert_eq!(tables::check_code(&SOURCES), 14);
 }
 
 #[test]

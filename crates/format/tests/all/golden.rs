@@ -12,6 +12,7 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::Records;
+use dendro_format::roster::extents::{Column, Extent, spread_len_bytes};
 use dendro_format::roster::{Member, MemberState, Regions};
 use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
 use dendro_format::{
@@ -356,6 +357,7 @@ fn roster_v1() {
             member(ID, MemberState::Missing, "/srv/two.img"),
         ],
         stale,
+        extents: None,
     };
     let bytes = roster.encode();
     check("roster_v1", &bytes);
@@ -366,6 +368,46 @@ fn roster_v1() {
         Roster { set_len_bytes: 4095, ..roster.clone() },
         Roster { region_size_log2: 12, ..roster.clone() },
         Roster { generation: 1 << 63, ..roster },
+    ] {
+        assert!(Roster::decode(&wrong.encode()).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn roster_v1_spread() {
+    let member = |uuid, leaves, path: &str| Member {
+        uuid,
+        state: MemberState::InSync,
+        leaves,
+        written_generation: 0x0102_0304,
+        since: Timestamp(0x1718_1920_2122_2324),
+        path: path.into(),
+    };
+    let other = Uuid(*b"another member's");
+    let column = |member, start| Column { member, start };
+    let extents = vec![
+        Extent { segment_count: 0x0020_0000, columns: vec![column(0, 2), column(1, 2)] },
+        Extent { segment_count: 0x0102_0304, columns: vec![column(1, 0x0203_0405)] },
+    ];
+    let roster = Roster {
+        set: ID,
+        member: other,
+        generation: 0x0506_0708_090a_0b0c,
+        set_len_bytes: spread_len_bytes(&extents, 22),
+        region_size_log2: 22,
+        is_clean: false,
+        members: vec![member(ID, false, "/dev/one"), member(other, true, "/srv/two.img")],
+        stale: Regions::default(),
+        extents: Some(extents),
+    };
+    let bytes = roster.encode();
+    check("roster_v1_spread", &bytes);
+    assert_eq!(Roster::decode(&bytes), Ok(roster.clone()));
+    for wrong in [
+        Roster { set_len_bytes: roster.set_len_bytes + 4096, ..roster.clone() },
+        Roster { region_size_log2: 27, ..roster.clone() },
+        Roster { members: roster.members[..1].to_vec(), member: ID, ..roster.clone() },
+        Roster { extents: Some(Vec::new()), ..roster },
     ] {
         assert!(Roster::decode(&wrong.encode()).is_err(), "{wrong:?}");
     }

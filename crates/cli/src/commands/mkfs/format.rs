@@ -46,6 +46,7 @@ pub(crate) fn format(
         metadata_copies: new.metadata_copies,
         max_len_bytes: new.max_len_bytes,
         is_on_set: devices.is_listed(),
+        is_spread: devices.is_spread(),
     };
     let devices = Arc::new(devices);
     let device: Arc<dyn Device> = Arc::clone(&devices) as _;

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use dendro_daemon::text;
-use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, FileDevice};
+use dendro_daemon::volume::devices::Devices;
+use dendro_device::{AlignedBuf, BLOCK_SIZE, Device};
 
 use crate::output::progress::Progress;
 
@@ -21,7 +22,7 @@ const MIN_PIECE_LEN_BYTES: usize = 128 << 10;
 
 /// A device that is being copied into a new file.
 pub(super) struct Copying {
-    from: FileDevice,
+    from: Devices,
     to: File,
     zeros: AlignedBuf,
     done: Mutex<Done>,
@@ -37,7 +38,7 @@ struct Done {
 
 impl Copying {
     /// Makes the file.
-    pub(super) fn new(from: FileDevice, to: &Path) -> io::Result<Self> {
+    pub(super) fn new(from: Devices, to: &Path) -> io::Result<Self> {
         let file = File::create_new(to)?;
         file.set_len(from.len_bytes())?;
         let zeros = AlignedBuf::zeroed(BLOCK_SIZE);

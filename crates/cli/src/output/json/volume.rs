@@ -50,6 +50,7 @@ pub(crate) struct Device<'a> {
     since_unix_ns: Option<i64>,
     device_bytes: Option<u64>,
     failed_reads: u64,
+    held_bytes: u64,
 }
 
 impl<'a> From<&'a DeviceInfo> for Device<'a> {
@@ -63,6 +64,7 @@ impl<'a> From<&'a DeviceInfo> for Device<'a> {
             since_unix_ns: Some(unix_ns(info.since_unix_s)).filter(|since| *since > 0),
             device_bytes: Some(info.size_bytes).filter(|size| *size > 0),
             failed_reads: info.failed_reads,
+            held_bytes: info.held_bytes,
         }
     }
 }

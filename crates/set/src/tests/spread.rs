@@ -1,0 +1,532 @@
+//! Volumes that are spread over their members.
+
+use std::collections::BTreeMap;
+
+use dendro_format::roster::extents::TAIL_LEN_BYTES;
+
+use super::*;
+
+const LOG2: u8 = 17;
+const SEGMENT: u64 = 1 << LOG2;
+/// What a member needs beside the segments that are its own.
+const BESIDE: u64 = 2 * SEGMENT + TAIL_LEN_BYTES + ROSTER_AREA_LEN_BYTES;
+
+fn part(segments: u64, seed: u64) -> Sim {
+    Arc::new(SimDevice::new(segments * SEGMENT + BESIDE, seed))
+}
+
+/// A set over members with so many segments each, whose volume is only its first superblock.
+fn spread(segments: &[u64]) -> (Vec<Sim>, DeviceSet<Sim>) {
+    let devices: Vec<Sim> = (1..).zip(segments).map(|(seed, of)| part(*of, seed)).collect();
+    let named = devices.iter().enumerate().map(|(at, it)| (uuid(at), path(at), Arc::clone(it)));
+    let set = DeviceSet::create_spread(SET, LOG2, named.collect(), clock()).unwrap();
+    set.write_at(0, superblock().encode().as_slot()).unwrap();
+    set.flush().unwrap();
+    (devices, set)
+}
+
+/// A device that is open for reading only.
+struct ReadOnly(Sim);
+
+impl Device for ReadOnly {
+    fn len_bytes(&self) -> u64 {
+        self.0.len_bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        true
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> dendro_device::Result<()> {
+        Err(dendro_device::Error::ReadOnly)
+    }
+    fn flush(&self) -> dendro_device::Result<()> {
+        Ok(())
+    }
+    fn discard(&self, _offset: u64, _len_bytes: u64) -> dendro_device::Result<()> {
+        Ok(())
+    }
+}
+
+fn opened_to_read(devices: &[Sim], is_degraded: bool) -> Result<DeviceSet<ReadOnly>, Error> {
+    let look = |(at, it): (usize, &Sim)| Found::look(ReadOnly(Arc::clone(it)), path(at)).ok();
+    let found = devices.iter().enumerate().filter_map(look).collect();
+    DeviceSet::assemble(found, is_degraded, clock())
+}
+
+#[test]
+fn it_is_as_long_as_its_members_together_and_each_holds_a_part() {
+    let (devices, set) = spread(&[5, 3]);
+    assert_eq!(set.len_bytes(), 10 * SEGMENT + TAIL_LEN_BYTES);
+    let whole: Vec<u8> = (0..8 * SEGMENT).map(|at| (at / 4096) as u8).collect();
+    set.write_at(2 * SEGMENT, &whole).unwrap();
+    let mut read = vec![0; whole.len() - 100];
+    set.read_at(2 * SEGMENT + 50, &mut read).unwrap();
+    assert_eq!(read[..], whole[50..whole.len() - 50]);
+    // The second segment is the first of the second member.
+    assert_eq!(byte(&*devices[1], 2 * SEGMENT), whole[SEGMENT as usize]);
+    let held: Vec<u64> = set.members().iter().map(|of| of.held_bytes / SEGMENT).collect();
+    assert_eq!(held, [5, 3]);
+    set.flush().unwrap();
+    drop(set);
+    let again = opened(&devices, false).unwrap();
+    again.read_at(2 * SEGMENT + 50, &mut read).unwrap();
+    assert_eq!(read[..], whole[50..whole.len() - 50]);
+    let outside = again.read_at(10 * SEGMENT + TAIL_LEN_BYTES - 10, &mut [0; 11]);
+    assert!(matches!(outside, Err(dendro_device::Error::OutOfRange { .. })));
+}
+
+#[test]
+fn slices_across_a_border_go_to_both_members() {
+    let (_, set) = spread(&[3, 3]);
+    let [one, two] = [vec![1; 3 * BLOCK_SIZE], vec![2; 2 * BLOCK_SIZE]];
+    let at = 3 * SEGMENT - 2 * BLOCK_SIZE as u64;
+    let slices = [std::io::IoSlice::new(&one), std::io::IoSlice::new(&two)];
+    set.write_vectored_at(at, &slices).unwrap();
+    let [mut first, mut second] = [vec![0; BLOCK_SIZE], vec![0; 4 * BLOCK_SIZE]];
+    let mut parts = [std::io::IoSliceMut::new(&mut first), std::io::IoSliceMut::new(&mut second)];
+    set.read_vectored_at(at, &mut parts).unwrap();
+    let all = [first, second].concat();
+    assert_eq!(all, [one, two].concat());
+}
+
+#[test]
+fn a_flush_goes_to_those_alone_that_were_written_to() {
+    let (devices, set) = spread(&[3, 3]);
+    let flushes = || devices.iter().map(|it| it.counts().flushes).collect::<Vec<_>>();
+    let before = flushes();
+    set.write_at(3 * SEGMENT, &block(7)).unwrap();
+    set.flush().unwrap();
+    set.flush().unwrap();
+    assert_eq!(flushes(), [before[0], before[1] + 1]);
+    set.write_at(0, superblock().encode().as_slot()).unwrap();
+    set.flush().unwrap();
+    assert_eq!(flushes(), [before[0] + 1, before[1] + 2]);
+    // One that fails is not forgotten.
+    set.write_at(3 * SEGMENT, &block(8)).unwrap();
+    devices[1].inject(Fault::fail(Call::Flush));
+    assert!(set.flush().is_err());
+    let count = flushes()[1];
+    let _ = set.flush();
+    assert_eq!(flushes()[1], count + 1);
+}
+
+#[test]
+fn without_a_member_it_can_be_read_where_others_hold_it() {
+    let (devices, set) = spread(&[3, 3]);
+    set.write_at(2 * SEGMENT, &block(1)).unwrap();
+    set.write_at(3 * SEGMENT, &block(2)).unwrap();
+    set.flush().unwrap();
+    drop(set);
+    let alone = &copies(&devices)[..1];
+    let text = opened(alone, false).unwrap_err().to_string();
+    assert!(text.starts_with("/dev/1: not found, and a part of the volume lies there"), "{text}");
+    assert!(matches!(opened(alone, true), Err(Error::NotWritable { .. })));
+    assert!(matches!(opened_to_read(alone, false), Err(Error::LacksPart { .. })));
+    let read = opened_to_read(alone, true).unwrap();
+    assert!(read.is_read_only());
+    assert_eq!(byte(&read, 2 * SEGMENT), 1);
+    assert_eq!(byte(&read, 0), b'd');
+    let error = read.read_at(3 * SEGMENT, &mut [0; 9]).unwrap_err().to_string();
+    assert!(error.contains("/dev/1, which holds this, is not there"), "{error}");
+    assert!(matches!(read.write_at(2 * SEGMENT, &block(1)), Err(dendro_device::Error::ReadOnly)));
+}
+
+#[test]
+fn an_older_copy_of_a_member_is_not_taken_for_it() {
+    let (devices, set) = spread(&[3, 3]);
+    set.close().unwrap();
+    drop(set);
+    let mut olds = vec![copies(&devices)];
+    for closes in [true, false] {
+        let set = opened(&devices, false).unwrap();
+        set.write_at(3 * SEGMENT, &block(9)).unwrap();
+        set.flush().unwrap();
+        olds.push(copies(&devices));
+        if closes {
+            set.close().unwrap();
+        }
+        drop(set);
+        // Of those that were made while it was open, the last is as new as can be told.
+        let told = if closes { olds.len() } else { olds.len() - 1 };
+        for old in &olds[..told] {
+            for at in 0..2 {
+                let mut mixed = copies(&devices);
+                mixed[at] = Arc::clone(&old[at]);
+                assert!(matches!(opened(&mixed, false), Err(Error::OldPart { .. })), "{closes}");
+                assert!(matches!(opened(&mixed, true), Err(Error::NotWritable { .. })));
+                let read = opened_to_read(&mixed, true).unwrap();
+                assert!(read.read_at((2 + at as u64) * SEGMENT, &mut [0; 9]).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn superblocks_are_read_and_written_on_all_members() {
+    let (devices, set) = spread(&[3, 3]);
+    set.write_at(8192, &block(4)).unwrap();
+    set.write_at(set.len_bytes() - 4096, &block(5)).unwrap();
+    set.flush().unwrap();
+    for device in &devices {
+        let tail_end = device.len_bytes() - ROSTER_AREA_LEN_BYTES;
+        assert_eq!((byte(&**device, 8192), byte(&**device, tail_end - 1)), (4, 5));
+    }
+    devices[0].inject(Fault::fail(Call::Read).forever().within(8192..12288));
+    assert_eq!(byte(&set, 8192), 4);
+    let mut buf = vec![0; BLOCK_SIZE];
+    devices[1].write_at(8192, &block(3)).unwrap();
+    devices[0].clear_faults();
+    assert!(set.mend(8192, &mut buf, &|bytes| bytes[0] == 4));
+    assert_eq!(byte(&*devices[1], 8192), 4);
+    assert!(!set.mend(2 * SEGMENT, &mut buf, &|_| true));
+}
+
+#[test]
+fn after_a_crash_members_have_the_same_superblocks_before_anything_is_written() {
+    let (devices, set) = spread(&[3, 3]);
+    for device in &devices {
+        device.write_at(8192, &block(1)).unwrap();
+        device.flush().unwrap();
+    }
+    devices[1].write_at(8192, &block(2)).unwrap();
+    drop(set);
+    let set = opened(&devices, false).unwrap();
+    let seen = byte(&set, 8192);
+    set.write_at(2 * SEGMENT, &block(9)).unwrap();
+    for device in &devices {
+        assert_eq!(byte(&**device, 8192), seen);
+    }
+}
+
+#[test]
+fn a_device_is_added_and_the_volume_made_longer() {
+    let (mut devices, set) = spread(&[3, 3]);
+    let tail_at = set.len_bytes() - TAIL_LEN_BYTES;
+    devices.push(part(4, 3));
+    set.add(Arc::clone(&devices[2]), path(2), uuid(2), None).unwrap();
+    assert_eq!(set.len_bytes(), tail_at + TAIL_LEN_BYTES);
+    let most = set.most_len_bytes().unwrap();
+    assert_eq!(most, 12 * SEGMENT + TAIL_LEN_BYTES);
+    assert!(set.extend(most + SEGMENT, &[0; BLOCK_SIZE], false).is_err());
+    assert!(set.extend(most - 4096, &[0; BLOCK_SIZE], false).is_err());
+    set.extend(most, &[6; BLOCK_SIZE], false).unwrap();
+    assert_eq!(set.len_bytes(), most);
+    set.write_at(most - TAIL_LEN_BYTES - SEGMENT, &block(8)).unwrap();
+    set.flush().unwrap();
+    drop(set);
+    let again = opened(&devices, false).unwrap();
+    assert_eq!(byte(&again, most - TAIL_LEN_BYTES - SEGMENT), 8);
+    assert_eq!(byte(&again, most - 1), 6);
+    assert!(matches!(opened(&devices[..2], false), Err(Error::LacksPart { .. })));
+}
+
+#[test]
+fn a_member_leaves_when_others_have_room_for_what_it_holds() {
+    let (mut devices, set) = spread(&[3, 3]);
+    set.write_at(3 * SEGMENT, &block(4)).unwrap();
+    let text = set.remove(&uuid(1)).unwrap_err().to_string();
+    assert!(text.contains("holds 393216 bytes of the volume"), "{text}");
+    assert_eq!(set.surplus_bytes(&uuid(1)), Some(3 * SEGMENT));
+    assert!(matches!(set.take_offline(&uuid(1)), Err(Error::HoldsPart { .. })));
+    devices.push(part(4, 3));
+    set.add(Arc::clone(&devices[2]), path(2), uuid(2), Some(uuid(1))).unwrap();
+    assert!(set.members()[1].leaves);
+    assert!(matches!(set.remove(&uuid(0)), Err(Error::NoRoomElsewhere { .. })));
+    assert_eq!(bring_up(&set), 3 * SEGMENT);
+    assert_eq!(set.left_to_copy_bytes(), 0);
+    let paths: Vec<PathBuf> = set.members().into_iter().map(|of| of.path).collect();
+    assert_eq!(paths, [path(0), path(2)]);
+    assert_eq!(byte(&set, 3 * SEGMENT), 4);
+    set.flush().unwrap();
+    drop(set);
+    assert_eq!(
+        byte(
+            &opened(&[Arc::clone(&devices[0]), Arc::clone(&devices[2])], false).unwrap(),
+            3 * SEGMENT
+        ),
+        4
+    );
+    assert!(Found::look(Arc::clone(&devices[1]), path(1)).is_err());
+}
+
+#[test]
+fn a_device_that_cannot_be_written_is_not_added() {
+    let (devices, set) = spread(&[3, 3]);
+    for nth in 1.. {
+        let third = part(4, 3);
+        third.inject(Fault::fail(Call::Write).nth(nth));
+        if set.add(Arc::clone(&third), path(2), uuid(2), None).is_ok() {
+            assert!(nth > 2);
+            break;
+        }
+        assert_eq!(set.members().len(), 2);
+        let all = [&devices[..], &[third]].concat();
+        set.write_at(2 * SEGMENT, &block(nth as u8)).unwrap();
+        set.flush().unwrap();
+        let again = opened(&copies(&all), false).unwrap();
+        assert_eq!(again.members().len(), 2);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_to_the_new_place_stays_in_the_old_one() {
+    let (mut devices, set) = spread(&[3, 3]);
+    devices.push(part(4, 3));
+    set.add(Arc::clone(&devices[2]), path(2), uuid(2), Some(uuid(1))).unwrap();
+    set.bring_up_step().unwrap();
+    devices[2].inject(Fault::fail(Call::Write));
+    set.write_at(3 * SEGMENT, &block(4)).unwrap();
+    assert!(set.bring_up_step().is_err());
+    bring_up(&set);
+    assert_eq!((byte(&set, 3 * SEGMENT), set.members().len()), (4, 2));
+}
+
+/// What the blocks of a volume may hold: what each sector held when it was durable, and what was
+/// written since.
+#[derive(Clone, Default)]
+struct Model {
+    blocks: BTreeMap<u64, ([u8; 8], Vec<u8>)>,
+    len_bytes: u64,
+}
+
+impl Model {
+    fn write(&mut self, offset: u64, count: u64, value: u8) {
+        for number in 0..count {
+            let block = self.blocks.get_mut(&(offset + number * 4096));
+            match block {
+                Some((_, since)) => since.push(value),
+                // Anything may be there until it is flushed.
+                None => continue,
+            }
+        }
+    }
+
+    fn flush(&mut self, set: &DeviceSet<Sim>) {
+        for (offset, (durable, since)) in &mut self.blocks {
+            if let Some(last) = since.last() {
+                *durable = [*last; 8];
+                // The power may be off for the member that holds it.
+                let mut read = [0];
+                assert!(set.read_at(*offset, &mut read).is_err() || read[0] == *last);
+                since.clear();
+            }
+        }
+    }
+
+    /// Takes over what a set holds, once more of its blocks if it is longer.
+    fn look(&mut self, set: &DeviceSet<Sim>) -> Result<(), String> {
+        self.len_bytes = set.len_bytes();
+        let end = self.len_bytes - TAIL_LEN_BYTES;
+        self.blocks.retain(|offset, _| *offset < end);
+        for offset in (2 * SEGMENT..end).step_by(32 << 10).chain([8192, SEGMENT - 4096]) {
+            let mut block = [0; BLOCK_SIZE];
+            set.read_at(offset, &mut block).map_err(|error| error.to_string())?;
+            let sectors = std::array::from_fn(|at| block[at * 512]);
+            self.blocks.insert(offset, (sectors, Vec::new()));
+        }
+        Ok(())
+    }
+
+    /// What a crash has left is what was durable, or written since.
+    fn check(&self, set: &DeviceSet<Sim>) {
+        let end = set.len_bytes() - TAIL_LEN_BYTES;
+        for (offset, (durable, since)) in self.blocks.range(..end) {
+            let mut block = [0; BLOCK_SIZE];
+            set.read_at(*offset, &mut block).unwrap();
+            for (at, sector) in block.chunks(512).enumerate() {
+                let is_known = sector[0] == durable[at] || since.contains(&sector[0]);
+                assert!(is_known, "{offset}: {} of {durable:?} {since:?}", sector[0]);
+            }
+        }
+    }
+}
+
+fn between(rng: &mut Rng, least: u64, most: u64) -> u64 {
+    least + rng.below(most - least + 1)
+}
+
+/// Devices, some of which are members, and the set of these.
+struct Run {
+    rng: Rng,
+    devices: Vec<Sim>,
+    set: DeviceSet<Sim>,
+    model: Model,
+    /// The devices as they were when the set was opened last, and before it was written to.
+    before: Vec<Sim>,
+    written: u8,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let count = between(&mut rng, 1, 3);
+        let segments: Vec<u64> = (0..count).map(|_| between(&mut rng, 3, 9)).collect();
+        let (devices, set) = spread(&segments);
+        // What was never written may read as anything.
+        set.write_at(8192, &block(1)).unwrap();
+        set.write_at(SEGMENT - 4096, &block(1)).unwrap();
+        set.flush().unwrap();
+        let mut model = Model::default();
+        model.look(&set).unwrap();
+        Self { rng, before: Vec::new(), devices, set, model, written: 0 }
+    }
+
+    /// Does something; an error means that the power is off.
+    fn act(&mut self) -> Result<(), String> {
+        let fail = |error: &dyn std::fmt::Display| error.to_string();
+        let set = &self.set;
+        let end = self.model.len_bytes - TAIL_LEN_BYTES;
+        match self.rng.below(20) {
+            0..8 => {
+                let keys: Vec<u64> = self.model.blocks.keys().copied().collect();
+                let first = keys[self.rng.below(keys.len() as u64) as usize];
+                let most = if first < 2 * SEGMENT { 1 } else { (end - first) / 4096 };
+                let count = between(&mut self.rng, 1, most.min(70));
+                self.written = self.written % 250 + 1;
+                self.model.write(first, count, self.written);
+                let bytes = vec![self.written; count as usize * BLOCK_SIZE];
+                set.write_at(first, &bytes).map_err(|error| fail(&error))
+            }
+            8..11 => {
+                set.flush().map_err(|error| fail(&error))?;
+                self.model.flush(set);
+                Ok(())
+            }
+            11..16 => set.bring_up_step().map(drop).map_err(|error| fail(&error)),
+            16 => self.resize(),
+            17 => self.add(),
+            18 => self.remove(),
+            _ => match self.rng.below(3) {
+                0 => set.close().map_err(|error| fail(&error)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn resize(&mut self) -> Result<(), String> {
+        let segments = (self.model.len_bytes - TAIL_LEN_BYTES) / SEGMENT;
+        let most = self.set.most_len_bytes().unwrap() / SEGMENT;
+        let wanted = between(&mut self.rng, 4, most.max(5));
+        let len_bytes = wanted * SEGMENT + TAIL_LEN_BYTES;
+        let outcome = match wanted > segments {
+            true => self.set.extend(len_bytes, &[7; TAIL_LEN_BYTES as usize], false),
+            false => self.set.truncate(len_bytes),
+        };
+        match outcome {
+            Err(dendro_device::Error::FixedLen { .. }) => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(()) => {
+                // Behind the old end there may be anything, which a crash may change.
+                let end = len_bytes - TAIL_LEN_BYTES;
+                self.model.blocks.retain(|offset, _| *offset < end);
+                self.set.flush().map_err(|error| error.to_string())?;
+                self.model.flush(&self.set);
+                let mut longer = Model::default();
+                longer.look(&self.set)?;
+                longer.blocks.retain(|offset, _| *offset >= segments * SEGMENT);
+                self.model.blocks.extend(longer.blocks);
+                self.model.len_bytes = len_bytes;
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self) -> Result<(), String> {
+        if self.set.members().len() >= 4 {
+            return Ok(());
+        }
+        let number = self.devices.len();
+        let device = part(between(&mut self.rng, 2, 9), number as u64 + 1);
+        self.devices.push(Arc::clone(&device));
+        let members = self.set.members();
+        let old = members[self.rng.below(members.len() as u64) as usize].uuid;
+        let old = Some(old).filter(|_| self.rng.chance(30));
+        match self.set.add(device, path(number), uuid(number), old) {
+            Err(Error::Device { source, .. }) => Err(source.to_string()),
+            Err(Error::NoRoomElsewhere { .. }) | Ok(_) => Ok(()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn remove(&mut self) -> Result<(), String> {
+        let members = self.set.members();
+        let one = members[self.rng.below(members.len() as u64) as usize].uuid;
+        match self.set.remove(&one) {
+            Err(Error::Device { source, .. }) => Err(source.to_string()),
+            Err(Error::NoRoomElsewhere { .. } | Error::LastCopy { .. }) | Ok(()) => Ok(()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Cuts the power of all, and opens what is left.
+    fn crash(&mut self) {
+        let style = CrashStyle::draw(&mut self.rng);
+        let rng = &mut self.rng;
+        let images = self.devices.iter().map(|it| Arc::new(it.crash_image(rng, style)));
+        self.devices = images.collect();
+        let set = self.opened(&self.devices).expect("one of them is a member");
+        self.check_olds(&set);
+        self.before = copies(&self.devices);
+        self.model.check(&set);
+        self.set = set;
+        let set = &self.set;
+        self.model.look(set).unwrap();
+        // From here on what was read stays.
+        set.write_at(2 * SEGMENT, &block(251)).unwrap();
+        self.model.write(2 * SEGMENT, 1, 251);
+        set.flush().unwrap();
+        self.model.flush(set);
+    }
+
+    /// The set, as it is opened by any of its members.
+    fn opened(&self, devices: &[Sim]) -> Option<DeviceSet<Sim>> {
+        let mut first = self.set.members().len();
+        (0..devices.len()).find_map(|_| {
+            first += 1;
+            let mut order = found(devices);
+            let count = order.len();
+            order.rotate_left(first % count.max(1));
+            match DeviceSet::assemble(order, false, clock()) {
+                Ok(set) => Some(set),
+                Err(Error::Removed { .. }) => None,
+                Err(error) => panic!("{error}"),
+            }
+        })
+    }
+
+    /// A member as it was before the last opening is not taken for it.
+    fn check_olds(&self, set: &DeviceSet<Sim>) {
+        let members = set.members();
+        for (at, old) in self.before.iter().enumerate() {
+            let mut mixed = copies(&self.devices);
+            mixed[at] = Arc::clone(old);
+            let is_member = members.iter().any(|member| member.path == path(at));
+            let others = members.iter().any(|member| member.path != path(at));
+            if !is_member || !others {
+                continue;
+            }
+            let opened = opened(&mixed, false);
+            assert!(opened.is_err(), "{at}: {:?}", opened.map(|set| set.members()));
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_call_loses_nothing_that_was_flushed() {
+    for seed in 0..150 {
+        let mut run = Run::new(seed);
+        for _ in 0..6 {
+            let cut = run.rng.below(run.devices.len() as u64) as usize;
+            let calls = between(&mut run.rng, 1, 150);
+            run.devices[cut].cut_after_calls(calls);
+            for _ in 0..60 {
+                if run.act().is_err() {
+                    break;
+                }
+            }
+            run.crash();
+        }
+    }
+}
