@@ -74,6 +74,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         uuid: Uuid::from_random(*b"golden image v1."),
         hash_key: *b"known hash key..",
         is_on_set: false,
+        is_spread: false,
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
