@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 use dendro_base::sync::atomic::Ordering;
-use dendro_device::{AlignedBuf, Device, Error, HostRoom, Result};
+use dendro_device::{AlignedBuf, Device, Error, HostRoom, ReadOf, Result};
 
 use crate::member::Slot;
 use crate::set::{DeviceSet, on_all};
@@ -82,6 +82,17 @@ impl<D: Device> Device for DeviceSet<D> {
         Ok(())
     }
 
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        for read in &*reads {
+            self.check_read(read.offset, read.len_bytes() as u64)?;
+        }
+        if self.is_open.load(Ordering::Acquire) && self.read_at_once(reads) {
+            return Ok(());
+        }
+        // One by one, from another member where one fails, or over the border of a piece.
+        reads.iter_mut().try_for_each(|read| self.read_vectored_at(read.offset, read.parts))
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let write = |device: &D, place, part: Range<usize>| device.write_at(place, &bytes[part]);
         self.change(offset, bytes.len() as u64, write)
@@ -144,6 +155,11 @@ impl<D: Device> Device for DeviceSet<D> {
             at += piece.len_bytes;
         }
         outcome
+    }
+
+    fn copy_count(&self) -> u32 {
+        let state = self.state.read();
+        if state.spread.is_some() { 1 } else { state.in_sync().count() as u32 }
     }
 
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {

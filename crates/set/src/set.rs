@@ -45,7 +45,7 @@ use std::path::PathBuf;
 use dendro_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex, RwLock};
 use dendro_base::{Clock, Timestamp, Uuid};
-use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error, Result};
+use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error, ReadOf, Result};
 use dendro_format::Roster;
 use dendro_format::roster::{MemberState, Regions};
 
@@ -506,6 +506,31 @@ impl<D: Device> DeviceSet<D> {
         }
         self.rewrite(offset, piece.len_bytes, &unreadable);
         Ok(piece.len_bytes)
+    }
+
+    /// Makes each read on the member whose turn it is, those of a member together. Returns whether
+    /// all of them succeeded.
+    pub(crate) fn read_at_once(&self, reads: &mut [ReadOf<'_, '_>]) -> bool {
+        let state = self.state.read();
+        let count = state.in_sync().count();
+        let mut by_member: Vec<Vec<ReadOf<'_, '_>>> = Vec::new();
+        by_member.resize_with(state.slots.len(), Vec::new);
+        for read in reads {
+            let (offset, len_bytes) = (read.offset, read.len_bytes() as u64);
+            let piece = state.piece(offset, len_bytes);
+            let turn = (offset >> STRIPE_LOG2) as usize % count.max(1);
+            let member = piece.on.or_else(|| state.in_sync_from(turn).next());
+            let (Some(member), true) = (member, piece.len_bytes == len_bytes) else {
+                return false;
+            };
+            let offset = state.place(member, offset);
+            by_member[member].push(ReadOf { offset, parts: &mut *read.parts });
+        }
+        by_member.iter_mut().enumerate().filter(|(_, reads)| !reads.is_empty()).all(
+            |(at, reads)| {
+                state.slots[at].in_sync().is_some_and(|device| device.read_each(reads).is_ok())
+            },
+        )
     }
 
     /// Writes a range, which others have, to members that could not read it: a disk then takes

@@ -77,6 +77,43 @@ fn it_is_as_long_as_its_members_together_and_each_holds_a_part() {
     assert!(matches!(outside, Err(dendro_device::Error::OutOfRange { .. })));
 }
 
+/// Reads three blocks, one of them over a border of members, together.
+fn read_three(set: &DeviceSet<Sim>, places: [u64; 3]) -> [Vec<u8>; 3] {
+    let mut bufs = [0; 3].map(|_| vec![0; BLOCK_SIZE]);
+    let mut parts = bufs.each_mut().map(|buf| [std::io::IoSliceMut::new(buf)]);
+    let mut reads: Vec<_> = parts
+        .iter_mut()
+        .zip(places)
+        .map(|(parts, offset)| dendro_device::ReadOf { offset, parts })
+        .collect();
+    set.read_each(&mut reads).unwrap();
+    bufs
+}
+
+#[test]
+fn reads_made_together_come_from_the_members_that_have_them_or_from_another_one() {
+    let whole: Vec<u8> = (0..4 * SEGMENT).map(|at| (at / 1024) as u8).collect();
+    let places = [2 * SEGMENT, 3 * SEGMENT - 1000, 5 * SEGMENT - 8192];
+    let is_right = |set: &DeviceSet<Sim>| {
+        let wanted = places.map(|at| {
+            let at = (at - 2 * SEGMENT) as usize;
+            whole[at..at + BLOCK_SIZE].to_vec()
+        });
+        read_three(set, places) == wanted
+    };
+    let (_, parted) = spread(&[3, 3]);
+    parted.write_at(2 * SEGMENT, &whole).unwrap();
+    assert!(is_right(&parted));
+    assert_eq!(parted.copy_count(), 1);
+
+    let (devices, mirrored) = two();
+    mirrored.write_at(2 * SEGMENT, &whole).unwrap();
+    assert!(is_right(&mirrored));
+    assert_eq!(mirrored.copy_count(), 2);
+    devices[0].inject(Fault::fail(Call::Read).forever());
+    assert!(is_right(&mirrored));
+}
+
 #[test]
 fn slices_across_a_border_go_to_both_members() {
     let (_, set) = spread(&[3, 3]);
