@@ -315,6 +315,12 @@ impl<'a> Aru<'a> {
         self.reservation.as_ref()
     }
 
+    /// Takes the reservation out.
+    #[must_use]
+    pub const fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
+    }
+
     /// Marks the unit as part of freeing space (an unlink, a truncation). It may then use the space
     /// that a full disk keeps in reserve for that purpose.
     pub const fn set_reclaims(&mut self) -> &mut Self {

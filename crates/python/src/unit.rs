@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use dendrofs::disk::{self, Aru, Lid, ListHints, Locality, Op};
+use dendrofs::disk::{self, Aru, CommitSeq, Condition, Lid, ListHints, Locality, Op};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -22,6 +22,7 @@ enum Change {
 #[derive(Default)]
 struct Collected {
     changes: Vec<Change>,
+    conditions: Vec<Condition>,
     reservation: Option<disk::Reservation>,
     reclaims: bool,
     last_commit: Option<u64>,
@@ -76,11 +77,12 @@ impl Unit {
     /// Makes the changes, in their order, all or none, and returns the number of the commit, for
     /// Volume.flush(). When it returns, all threads see them. They are durable after a flush.
     ///
-    /// The unit is empty afterwards. If it fails, nothing was changed; the unit keeps its changes,
-    /// but not its reservation.
+    /// The unit is empty afterwards. If it fails, nothing was changed, and the unit is as it was.
+    /// ChangedError says that a condition of it does not hold.
     fn commit(&self, py: Python<'_>) -> PyResult<u64> {
         let mut collected = self.collected.lock();
         let changes = mem::take(&mut collected.changes);
+        let conditions = mem::take(&mut collected.conditions);
         let (reservation, reclaims) =
             (collected.reservation.take(), mem::take(&mut collected.reclaims));
         // The lock is not held without Python's global lock.
@@ -100,7 +102,17 @@ impl Unit {
         if reclaims {
             aru.set_reclaims();
         }
-        let done = self.gate.on(py, |volume| Ok(volume.disk().commit(aru)?));
+        for condition in &conditions {
+            match condition.clone() {
+                Condition::RecordIs { list, index, value } => {
+                    aru.require_record(list, index, value)
+                }
+                Condition::Unchanged { list, since } => aru.require_unchanged(list, since),
+            };
+        }
+        let done = self.gate.on(py, |volume| Ok(volume.disk().try_commit(&mut aru)?));
+        let reservation = aru.take_reservation();
+        drop(aru);
         let mut collected = self.collected.lock();
         match done {
             Ok(commit) => {
@@ -109,20 +121,39 @@ impl Unit {
             }
             Err(error) => {
                 collected.changes.splice(0..0, changes);
+                collected.conditions.splice(0..0, conditions);
+                collected.reservation = collected.reservation.take().or(reservation);
                 collected.reclaims |= reclaims;
                 Err(error.into())
             }
         }
     }
 
-    /// Drops all changes, and a reservation.
+    /// Drops all changes and conditions, and a reservation.
     fn clear(&self) {
         let mut collected = self.collected.lock();
         let (changes, reservation) =
             (mem::take(&mut collected.changes), collected.reservation.take());
         collected.reclaims = false;
+        collected.conditions.clear();
         drop(collected);
         drop((changes, reservation));
+    }
+
+    /// Requires that a record has these bytes when the unit is committed, or with None that there
+    /// is no such record. Otherwise commit() raises ChangedError and changes nothing.
+    fn require_record(&self, list: u64, index: u64, data: Option<Vec<u8>>) {
+        let value = data.map(Into::into);
+        let condition = Condition::RecordIs { list: Lid(list), index, value };
+        self.collected.lock().conditions.push(condition);
+    }
+
+    /// Requires that no unit has named the list since the commit `since`, which was
+    /// Volume.last_commit() before the list was read. Otherwise commit() raises ChangedError and
+    /// changes nothing. Very many changes of other lists may have the same effect.
+    fn require_unchanged(&self, list: u64, since: u64) {
+        let condition = Condition::Unchanged { list: Lid(list), since: CommitSeq(since) };
+        self.collected.lock().conditions.push(condition);
     }
 
     /// The number of the last commit; None before the first.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dendrofs::disk::CommitSeq;
+use dendrofs::disk::{CommitSeq, Lid};
 use dendrofs::{CreateOptions, OpenOptions, Runner};
 use pyo3::prelude::*;
 
@@ -202,6 +202,23 @@ impl Volume {
         Ok(self.gate.on(py, |volume| {
             volume.disk().flush(up_to).map_err(|error| Failure::when_syncing(error.into()))
         })?)
+    }
+
+    /// Makes what a list has durable. Nothing is written if it has not changed since something
+    /// later became durable.
+    #[pyo3(signature = (list, version = None))]
+    fn flush_list(&self, py: Python<'_>, list: u64, version: Option<Named>) -> PyResult<()> {
+        Ok(self.gate.on(py, |volume| {
+            let view = Named::find(version, volume)?;
+            let flushed = volume.disk().flush_list(view, Lid(list));
+            flushed.map_err(|error| Failure::when_syncing(error.into()))
+        })?)
+    }
+
+    /// The number of the last commit that is visible. What is read after this call is as old as
+    /// that or newer: see Unit.require_unchanged().
+    fn last_commit(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.gate.on(py, |volume| Ok(volume.disk().last_commit().0))?)
     }
 
     /// Does one step of the work that the threads do in the background. Returns whether there was

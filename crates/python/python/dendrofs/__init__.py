@@ -44,6 +44,7 @@ from ._native import (
 )
 from .errors import (
     BusyError,
+    ChangedError,
     DamagedError,
     DendroError,
     DirectoryExpectedError,
@@ -62,6 +63,7 @@ __all__ = [
     "PAGE_SIZE",
     "ROOT_LIST",
     "BusyError",
+    "ChangedError",
     "Client",
     "DamagedError",
     "DendroError",

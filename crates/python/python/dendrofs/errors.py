@@ -45,6 +45,10 @@ class BusyError(DendroError):
     """EBUSY: another process has the volume, or what is to be deleted is in use."""
 
 
+class ChangedError(DendroError, BlockingIOError):
+    """EAGAIN: a condition of a unit does not hold. Read again, and make the unit anew."""
+
+
 class NoSpaceError(DendroError):
     """ENOSPC: it would not fit. Nothing was changed."""
 
@@ -68,6 +72,7 @@ _KINDS: dict[int, type[DendroError]] = {
     _errno.EMSGSIZE: InvalidError,
     _errno.EFBIG: InvalidError,
     _errno.EBUSY: BusyError,
+    _errno.EAGAIN: ChangedError,
     _errno.ENOSPC: NoSpaceError,
     _errno.EROFS: ReadOnlyError,
     _errno.EIO: DamagedError,

@@ -10,6 +10,7 @@ from dendrofs import (
     MAX_RECORD_SIZE,
     PAGE_SIZE,
     ROOT_LIST,
+    ChangedError,
     DendroError,
     ExistsError,
     InvalidError,
@@ -241,6 +242,38 @@ def test_a_full_volume_refuses_and_a_reservation_is_kept_for_its_unit(lists, num
     with lists.unit() as unit:
         unit.set_reclaims()
         unit.delete_list(number)
+
+
+def test_a_unit_is_committed_on_its_conditions(lists, number):
+    with lists.unit() as unit:
+        unit.require_record(number, 0, None)
+        unit.put_record(number, 0, b"one")
+    unit.require_record(number, 0, b"two")
+    unit.put_record(number, 0, b"three")
+    reservation = lists.reserve(1000)
+    unit.use_reservation(reservation)
+    with pytest.raises(ChangedError) as caught:
+        unit.commit()
+    assert isinstance(caught.value, BlockingIOError)
+    # It is as it was, with its reservation.
+    assert (len(unit), lists.lists().record(number, 0)) == (1, b"one")
+    assert lists.space().reserved_bytes >= 1000
+    with lists.unit() as other:
+        other.put_record(number, 0, b"two")
+    unit.commit()
+    assert lists.lists().record(number, 0) == b"three"
+    assert lists.space().reserved_bytes == 0
+
+    since = lists.last_commit()
+    lists.flush_list(number)
+    unit.require_unchanged(number, since)
+    unit.write_pages(number, 0, b"based on three")
+    unit.commit()
+    unit.require_unchanged(number, since)
+    with pytest.raises(ChangedError):
+        unit.commit()
+    unit.clear()
+    unit.commit()
 
 
 def test_snapshots_cannot_be_changed(lists, number):
