@@ -124,7 +124,7 @@ ARGS ?=
 # Where the benchmark's image file goes: best a disk, not a tmpfs.
 DIR  ?= $(TARGET)/bench
 # What is fuzzed, and how long each.
-FUZZ_TARGETS ?= superblock partial records node checkpoint usage image engine fuse_request stream nbd
+FUZZ_TARGETS ?= superblock partial records node checkpoint usage block image engine fuse_request stream nbd
 FUZZ_SECONDS ?= 60
 
 soak: setup

@@ -7,6 +7,7 @@ pub(crate) mod clients;
 pub(crate) mod devices;
 pub(crate) mod files;
 pub(crate) mod fork;
+pub(crate) mod mkfs;
 pub(crate) mod replicate;
 pub(crate) mod resize;
 pub(crate) mod scrub;
@@ -20,7 +21,6 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use dendro_base::Uuid;
 use dendro_daemon::text;
 
 use self::block::{BlockArgs, NbdArgs};
@@ -29,6 +29,7 @@ use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::devices::{DeviceArgs, MigrateArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use self::mkfs::MkfsArgs;
 use self::streams::{ReceiveArgs, SendArgs, StreamArgs};
 use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
@@ -178,53 +179,6 @@ pub(crate) enum Candidates {
     Versions,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct MkfsArgs {
-    /// The image file or block device
-    pub(crate) target: PathBuf,
-    /// More of them, each of which is to hold the whole volume, or a part of it
-    #[arg(value_name = "TARGET")]
-    pub(crate) others: Vec<PathBuf>,
-    /// On how many devices each file is kept: on all of them, or on 1, which spreads
-    /// the volume over them, so that all are needed [default: all]
-    #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub(crate) copies: Option<u8>,
-    /// Make or grow the image file to this size, such as 10G
-    #[arg(short, long, value_parser = text::parse_size)]
-    pub(crate) size: Option<u64>,
-    /// Have the image file become longer by itself when the volume gets full, up
-    /// to this size
-    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
-    pub(crate) max_size: Option<u64>,
-    /// A name for the volume, up to 64 bytes
-    #[arg(short = 'L', long, default_value = "", hide_default_value = true)]
-    pub(crate) label: String,
-    /// The volume's UUID [default: a random one]
-    #[arg(short = 'U', long)]
-    pub(crate) uuid: Option<Uuid>,
-    /// The size of a segment, a power of two from 128K to 64M [default: 4M, below
-    /// 16G less]
-    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
-    pub(crate) segment_size: Option<u64>,
-    /// Destroy what is there now
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    /// Do not give the blocks that the image or device has back first
-    #[arg(short = 'K', long)]
-    pub(crate) nodiscard: bool,
-    /// Allocate all of the image on the file system that holds it, for good
-    #[arg(long)]
-    pub(crate) allocate: bool,
-    /// Keep the map of files and its checkpoints once or twice, far apart: with 2
-    /// no bad sector of theirs loses anything [default: 2 on block devices from 1G
-    /// on and on several devices with --copies 1, else 1]
-    #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=2))]
-    pub(crate) metadata_copies: Option<u8>,
-    /// Print the facts as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// How a volume is mounted. The file system type that mount(8) was called with determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountKind {
@@ -241,7 +195,7 @@ pub(crate) enum MountKind {
   allow_other, allow_root, noallow_other   let others, root, nobody in (root: allow_other by default)
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS, order=close   what a crash may lose without fsync (default 5); collect writes until close
-  cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
+  cache=SIZE, checkpoint=SIZE, compress=none|lz4|zstd|zstd:LEVEL   memory for the map's nodes; log up to a checkpoint; new data
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   recover=stop|truncate|skip, degraded, device=PATH   at damage; without a lost device; another device of a set
   check, coalesce=on|off, direct, buffered, discard=batched|online, nodiscard   check after a crash; gather; page cache; give back

@@ -9,7 +9,7 @@ use dendro_control::versions::{Moment, VersionName};
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice, Order};
-use dendro_logdisk::{Discards, OnLoss};
+use dendro_logdisk::{Compression, Discards, OnLoss};
 use dendro_policy::Kind;
 use dendro_versions::{Retention, name};
 
@@ -64,7 +64,7 @@ const FOREIGN_PREFIXES: [&str; 9] = [
 
 /// All options, for messages and for completions.
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, discard=, nodiscard, \
+                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, compress=, discard, discard=, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, order=, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
@@ -101,6 +101,8 @@ pub struct MountOptions {
     pub reserve_percent: Option<u8>,
     /// Whether scattered files are coalesced in idle times; `None`: the engine's default.
     pub coalesce: Option<bool>,
+    /// How new data is compressed, or that it is not; `None`: as the volume says.
+    pub compression: Option<Option<Compression>>,
     /// Whether the volume is checked in the background after an unclean end.
     pub check: bool,
     /// Other devices of the volume than the one that is named.
@@ -167,6 +169,7 @@ impl Default for MountOptions {
             policy: None,
             reserve_percent: None,
             coalesce: None,
+            compression: None,
             check: false,
             devices: Vec::new(),
             is_degraded: false,
@@ -253,6 +256,7 @@ impl MountOptions {
             ("policy=", self.policy.is_some()),
             ("reserve=", self.reserve_percent.is_some()),
             ("coalesce=", self.coalesce.is_some()),
+            ("compress=", self.compression.is_some()),
             ("check", self.check),
             ("device=", !self.devices.is_empty()),
             ("degraded", self.is_degraded),
@@ -367,6 +371,9 @@ impl MountOptions {
                 };
             }
             "coalesce" => self.coalesce = Some(text::parse_switch(value).map_err(in_option)?),
+            "compress" => {
+                self.compression = Some(Compression::parse(value).map_err(in_option)?);
+            }
             "threads" => {
                 let threads =
                     value.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
@@ -491,6 +498,7 @@ mod tests {
             ("reserve=51%", "reserve=: 51% is not"),
             ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
+            ("compress=gzip", "compress=: \"gzip\" is no compression"),
             ("recover=all", "recover=: all is none of"),
             ("order=any", "order=: any is none of"),
             ("transport=pigeon", "transport=: pigeon is none of"),

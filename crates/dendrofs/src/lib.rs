@@ -129,8 +129,8 @@ pub mod disk {
     pub use dendro_base::Timestamp;
     pub use dendro_disk::{
         Aru, Branch, CHANGE_BYTES, CommitSeq, Completion, Condition, Error, GROUP_PAGES, Lid,
-        ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS,
-        Op, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable, VersionUsage,
-        Versions, View,
+        ListCompression, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
+        MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable,
+        VersionUsage, Versions, View,
     };
 }

@@ -40,8 +40,8 @@ pub use releases::{ExpectedRelease, Releases};
 pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
-    CommitSeq, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-    MAX_UNIT_GROUPS, Record, View,
+    CommitSeq, GROUP_PAGES, Lid, ListCompression, ListHints, Locality, MAX_PAGE_COUNT,
+    MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, Record, View,
 };
 pub use versions::{
     Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage,

@@ -6,7 +6,9 @@
 use dendro_base::Rng;
 
 use crate::model::{ModelList, ModelState};
-use crate::{Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE};
+use crate::{
+    Lid, ListCompression, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE,
+};
 
 /// What the units are like.
 #[derive(Clone, Debug)]
@@ -145,9 +147,15 @@ impl Generator {
     }
 
     fn hints(&mut self) -> ListHints {
-        let clustered = self.rng.chance(20);
-        let locality = if clustered { Locality::Clustered } else { Locality::AsWritten };
-        ListHints { locality }
+        let drawn = self.rng.below(100);
+        let locality = if drawn < 20 { Locality::Clustered } else { Locality::AsWritten };
+        let compression = match drawn % 6 {
+            0 => ListCompression::Lz4,
+            1 => ListCompression::Zstd,
+            2 => ListCompression::Never,
+            _ => ListCompression::AsOthers,
+        };
+        ListHints { locality, compression }
     }
 
     /// From 1 to `max`, all magnitudes equally often.

@@ -82,25 +82,56 @@ pub enum Locality {
     Clustered = 1,
 }
 
-/// Hints from a client about a list. A disk stores them with the list and may ignore them.
+/// How a list's pages are compressed when they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ListCompression {
+    /// As those of all lists for which nothing else is said.
+    #[default]
+    AsOthers = 0,
+    /// With LZ4.
+    Lz4 = 1,
+    /// With Zstandard.
+    Zstd = 2,
+    /// Not at all.
+    Never = 3,
+}
+
+/// Hints from a client about a list. A disk stores them with the list and may ignore them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ListHints {
     /// Whether its blocks should lie together.
     pub locality: Locality,
+    /// How its pages are compressed.
+    pub compression: ListCompression,
 }
 
-/// The bit that says that a list's blocks should lie together. Bits 0 to 3 are reserved for how its
-/// pages are compressed.
+impl fmt::Debug for ListHints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hints = f.debug_struct("ListHints");
+        hints.field("locality", &self.locality);
+        if self.compression != ListCompression::AsOthers {
+            hints.field("compression", &self.compression);
+        }
+        hints.finish()
+    }
+}
+
+/// The bit that says that a list's blocks should lie together. Those below may be set in lists of
+/// old volumes: they had a meaning once.
 const CLUSTERED: u16 = 1 << 4;
+/// The two bits from which on it is said how a list's pages are compressed.
+const COMPRESSION_SHIFT: u16 = 5;
 
 impl ListHints {
     /// The 16 bits by which disks and send streams name the hints.
     #[must_use]
     pub const fn bits(self) -> u16 {
-        match self.locality {
+        let locality = match self.locality {
             Locality::AsWritten => 0,
             Locality::Clustered => CLUSTERED,
-        }
+        };
+        locality | (self.compression as u16) << COMPRESSION_SHIFT
     }
 
     /// The hints that these bits name. Bits without a meaning are ignored.
@@ -108,6 +139,12 @@ impl ListHints {
     pub const fn from_bits(bits: u16) -> Self {
         let is_clustered = bits & CLUSTERED != 0;
         let locality = if is_clustered { Locality::Clustered } else { Locality::AsWritten };
-        Self { locality }
+        let compression = match bits >> COMPRESSION_SHIFT & 3 {
+            1 => ListCompression::Lz4,
+            2 => ListCompression::Zstd,
+            3 => ListCompression::Never,
+            _ => ListCompression::AsOthers,
+        };
+        Self { locality, compression }
     }
 }

@@ -7,6 +7,7 @@
 //! - [`partial`]: the header of a partial segment, the unit that the log is written in.
 //! - [`record`]: the changes in a partial segment.
 //! - [`key`], [`chunk`], [`node`]: the map.
+//! - [`compression`]: how pages are stored in fewer bytes.
 //! - [`checkpoint`], [`usage`]: a frozen state of the whole volume.
 //! - [`retired`]: segments that the device cannot write.
 //! - [`roster`]: the devices that hold a volume together.
@@ -21,6 +22,7 @@
 
 pub mod checkpoint;
 pub mod chunk;
+pub mod compression;
 pub mod key;
 pub mod layout;
 pub mod node;
@@ -40,6 +42,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 pub use checkpoint::{Checkpoint, Identity};
 pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
+pub use compression::Compression;
 pub use key::{Key, Space};
 pub use layout::{Addr, Layout, SegmentNo};
 pub use node::{ChildPtr, Entries, NodePtr, Value};

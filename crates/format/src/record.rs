@@ -119,6 +119,8 @@ pub const WRITE_BLOCK_LEN_BYTES: usize = size_of::<WriteBlockV1>();
 pub const PUT_RECORD_LEN_BYTES: usize = size_of::<RecordV1>();
 /// Where the checksum lies in [`Record::WriteBlock`].
 pub const WRITE_BLOCK_CRC_OFFSET: usize = 28;
+/// Where the compression lies in [`Record::WriteBlock`].
+pub const WRITE_BLOCK_COMPRESSION_OFFSET: usize = 32;
 /// Where the length lies in [`Record::WriteBlock`] and [`Record::PutRecord`].
 pub const LEN_OFFSET: usize = 2;
 /// Bytes of the longest record that carries no value and no checksums of a run.

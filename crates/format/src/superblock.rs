@@ -48,6 +48,8 @@ pub const INCOMPATIBLE_SET: u64 = 1 << 8;
 /// ([`crate::versions::VersionEntryV1`]). Their lists may have numbers that lists of others have,
 /// and need not be those of a file system.
 pub const INCOMPATIBLE_CLIENTS: u64 = 1 << 9;
+/// Feature flag: blocks may be compressed ([`crate::compression`]), and lists may ask for that.
+pub const INCOMPATIBLE_COMPRESSION: u64 = 1 << 10;
 /// Feature flag: the volume is spread over the devices of its set
 /// ([`crate::roster::Roster::extents`]). Software that does not know of that would take a part of
 /// it for the whole.
@@ -63,6 +65,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_RECEIVED
     | INCOMPATIBLE_SET
     | INCOMPATIBLE_CLIENTS
+    | INCOMPATIBLE_COMPRESSION
     | INCOMPATIBLE_SPREAD;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that

@@ -1,5 +1,7 @@
 //! Attributes: what stat(2) shows, and changing it.
 
+use dendro_disk::Op;
+
 use crate::data::freeing::finish_freeing;
 use crate::data::truncate::{prepare_resize, resize};
 use crate::error::{FsError, Result};
@@ -75,6 +77,9 @@ fn change(fs: &FsState, ino: Ino, changes: &SetAttr, is_privileged: bool) -> Res
         drop_privileges(fs, &mut edits, ino, &mut inode, changes.kill_priv)?;
     }
     set_times_and_flags(&mut inode, changes, now);
+    if inode.hints() != guard.inode().hints() {
+        aru.push(Op::SetHints { list: ino.lid(), hints: inode.hints() });
+    }
     edits.apply(&mut aru);
     fs.commit_inode(aru, &mut guard, inode)?;
     if unfinished {
@@ -194,6 +199,9 @@ fn check_flags(is_privileged: bool, inode: &Inode, changes: &SetAttr) -> Result<
     if let Some(flags) = changes.flags {
         if !(flags - FileFlags::all()).is_empty() {
             return Err(FsError::NotSupported("unknown file flags"));
+        }
+        if flags.contains(FileFlags::COMPRESS | FileFlags::NO_COMPRESS) {
+            return Err(FsError::Invalid("a file is compressed, or it is not"));
         }
         if !is_privileged && (flags ^ inode.flags).intersects(guarded) {
             return Err(FsError::NotPermitted("only the superuser makes files immutable"));

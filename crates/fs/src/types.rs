@@ -144,6 +144,8 @@ bitflags::bitflags! {
     /// Flags that users set on a file, with the numbers of Linux's `FS_IOC_GETFLAGS`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FileFlags: u32 {
+        /// What is written to the file is compressed; new files in a directory get the flag.
+        const COMPRESS = 0x04;
         /// Nothing in the file may change.
         const IMMUTABLE = 0x10;
         /// The file may only grow at its end; a directory may only get more entries.
@@ -152,6 +154,8 @@ bitflags::bitflags! {
         const NO_DUMP = 0x40;
         /// Reading the file does not change its access time.
         const NO_ATIME = 0x80;
+        /// What is written to the file is not compressed; new files in a directory get the flag.
+        const NO_COMPRESS = 0x400;
     }
 
     /// How to rename, with the numbers of Linux's `renameat2`.

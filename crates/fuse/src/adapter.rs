@@ -202,8 +202,10 @@ impl Adapter {
         out: &mut [u8],
     ) -> Result<()> {
         let attr = self.answer("ioctl", fs.getattr(Ino(node)))?;
-        let FlagsRequest::Set(flags) = wanted else {
-            return file_flags::encode(wanted, attr.flags, out);
+        let flags = match wanted {
+            FlagsRequest::Set(flags) => flags,
+            FlagsRequest::SetXattr(flags) => flags | (attr.flags - file_flags::in_xattr()),
+            _ => return file_flags::encode(wanted, attr.flags, out),
         };
         // A kernel that has checked the caller need not name it in the request.
         let is_checked = self.kernel_checks_flags.load(Ordering::Relaxed);

@@ -40,6 +40,13 @@ pub(crate) enum FlagsRequest {
     GetXattr,
     /// Setting the flags.
     Set(FileFlags),
+    /// Setting those of the flags that `FS_IOC_FSSETXATTR` names, which are not all.
+    SetXattr(FileFlags),
+}
+
+/// The flags that `FS_IOC_FSSETXATTR` names.
+pub(crate) fn in_xattr() -> FileFlags {
+    XFLAGS.iter().map(|(_, flag)| *flag).collect()
 }
 
 /// What the ioctl `command` requests with `input`.
@@ -66,7 +73,7 @@ pub(crate) fn parse(command: u32, input: &[u8]) -> Result<FlagsRequest> {
                 return Err(Errno::OPNOTSUPP);
             }
             let set = XFLAGS.iter().filter(|(bit, _)| xflags & bit != 0);
-            Ok(FlagsRequest::Set(set.map(|(_, flag)| *flag).collect()))
+            Ok(FlagsRequest::SetXattr(set.map(|(_, flag)| *flag).collect()))
         }
         _ => Err(Errno::NOTTY),
     }
@@ -81,7 +88,7 @@ pub(crate) fn encode(request: FlagsRequest, flags: FileFlags, out: &mut [u8]) ->
             .iter()
             .filter(|(_, flag)| flags.contains(*flag))
             .fold(0, |all, (bit, _)| all | bit),
-        FlagsRequest::Set(_) => return Ok(()),
+        FlagsRequest::Set(_) | FlagsRequest::SetXattr(_) => return Ok(()),
     };
     out.get_mut(..4).ok_or(Errno::INVAL)?.copy_from_slice(number.as_bytes());
     Ok(())
@@ -106,13 +113,14 @@ mod tests {
             let mut out = [0; XATTR_LEN_BYTES];
             encode(parse(GET_XATTR, &[]).unwrap(), flags, &mut out).unwrap();
             assert_eq!(out[..], xattr([xflags, 0, 0, 0, 0, 0, 0]));
-            assert_eq!(parse(SET_XATTR, &out), Ok(FlagsRequest::Set(flags)));
+            let named = flags & in_xattr();
+            assert_eq!(parse(SET_XATTR, &out), Ok(FlagsRequest::SetXattr(named)));
         }
         assert_eq!(parse(SET_FLAGS, 0x0008_0000_u32.as_bytes()), Err(Errno::OPNOTSUPP));
         for unknown in [[1, 0, 0, 0, 0, 0, 0], [0, 4096, 0, 0, 0, 0, 0], [0, 0, 0, 7, 0, 0, 0]] {
             assert_eq!(parse(SET_XATTR, &xattr(unknown)), Err(Errno::OPNOTSUPP));
         }
-        assert_eq!(parse(SET_XATTR, &[0; 20]), Ok(FlagsRequest::Set(FileFlags::empty())));
+        assert_eq!(parse(SET_XATTR, &[0; 20]), Ok(FlagsRequest::SetXattr(FileFlags::empty())));
         assert_eq!(parse(SET_XATTR, &[0; 19]), Err(Errno::INVAL));
         assert_eq!(parse(SET_FLAGS, &[0; 3]), Err(Errno::INVAL));
         assert_eq!(encode(FlagsRequest::Get, all, &mut [0; 3]), Err(Errno::INVAL));

@@ -3,7 +3,7 @@
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, IoSliceMut};
 use dendro_disk::{Error, Lid, Result};
-use dendro_format::{Addr, PageRef, checksum};
+use dendro_format::{Addr, PageRef, checksum, compression};
 
 use crate::damage::Part;
 use crate::log::segments::Pin;
@@ -41,19 +41,16 @@ impl Fetch {
 /// read. The header and the records of a partial segment are such a gap.
 const MAX_GAP_BYTES: u64 = 16 << 10;
 
-/// Bytes that the blocks of a run take on the device, where they are contiguous.
-fn stored_len(run: &[Fetch]) -> usize {
-    match run {
-        [short] => usize::from(short.block.len_bytes),
-        whole => whole.len() * PAGE_SIZE,
-    }
+/// Bytes that the blocks of a run of whole pages take on the device.
+const fn run_len(run: &[Fetch]) -> usize {
+    run.len() * PAGE_SIZE
 }
 
-/// The number of bytes between two pages on the device, if one call reads both.
+/// The number of bytes between two blocks on the device, if one call reads both.
 pub(crate) fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
-    let end = a.addr.plus_bytes(PAGE_SIZE as u64);
+    let end = a.addr.plus_bytes(u64::from(a.footprint_bytes()));
     let gap_bytes = b.addr.bytes().checked_sub(end.bytes())?;
-    (a.is_whole() && b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
+    (a.is_whole() == b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
 }
 
 /// The number of bytes between two runs on the device, if one call reads both.
@@ -68,7 +65,7 @@ fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
     let mut parts: Vec<(usize, &mut [u8])> = Vec::with_capacity(runs.len());
     let (mut rest, mut rest_at) = (buf, 0);
     for number in by_place {
-        let (at, len) = (runs[number][0].at, stored_len(runs[number]));
+        let (at, len) = (runs[number][0].at, run_len(runs[number]));
         let (part, behind) = rest.split_at_mut(at - rest_at).1.split_at_mut(len);
         (rest, rest_at) = (behind, at + len);
         parts.push((number, part));
@@ -79,22 +76,22 @@ fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
 
 /// Checks that a block is stored in a way that is known.
 fn check_kind(list: Lid, page_index: u64, block: &PageRef) -> Result<()> {
-    if block.compression == 0 && block.flags == 0 {
-        return Ok(());
-    }
-    Err(Error::Corrupted(format!(
-        "page {page_index} of list {list} is stored in a way that this version does not know"
-    )))
+    compression::check_kind(block).map_err(|malformed| {
+        Error::Corrupted(format!("page {page_index} of list {list}: {}", malformed.problem))
+    })
 }
 
 impl Volume {
-    /// Reads blocks. Whole pages that are contiguous on the device and in the buffer are read with
-    /// one call. So are runs of such pages with little between them on the device, wherever they go
-    /// in the buffer.
+    /// Reads blocks, as they are stored. Whole pages that are contiguous on the device and in the
+    /// buffer are read with one call. So are runs of such pages with little between them on the
+    /// device, wherever they go in the buffer, and shorter blocks. Behind these are zeros in the
+    /// buffer, up to the end of the page.
     pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
-        for near in runs.chunk_by(|a, b| gap(a, b).is_some()) {
+        let whole_count = runs.partition_point(|run| run[0].block.is_whole());
+        let (whole, short) = runs.split_at(whole_count);
+        for near in whole.chunk_by(|a, b| gap(a, b).is_some()) {
             // If that fails, the unreadable part may be what lies between the runs.
             if near.len() > 1 && self.read_near(near, buf).is_ok() {
                 for run in near {
@@ -104,14 +101,47 @@ impl Volume {
             }
             for run in near {
                 let first = &run[0];
-                let len = stored_len(run);
-                self.read_device(first.block.addr, &mut buf[first.at..first.at + len])
+                self.read_device(first.block.addr, &mut buf[first.at..first.at + run_len(run)])
                     .inspect_err(|error| self.note_unreadable(list, run, error))?;
-                if !first.block.is_whole() {
-                    buf[first.at + len..first.at + PAGE_SIZE].fill(0);
-                }
                 self.check_run(list, run, buf)?;
             }
+        }
+        for near in short.chunk_by(|a, b| gap(a, b).is_some()) {
+            if near.len() > 1 && self.read_short(near, buf).is_ok() {
+                for run in near {
+                    self.check_run(list, run, buf)?;
+                }
+                continue;
+            }
+            for run in near {
+                self.read_short(&[run], buf)
+                    .inspect_err(|error| self.note_unreadable(list, run, error))?;
+                self.check_run(list, run, buf)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads blocks that are shorter than a page, each a run, with one call.
+    fn read_short(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> Result<()> {
+        let [first, .., last] = runs else {
+            let [only] = runs else { return Ok(()) };
+            let Fetch { block, at, .. } = &only[0];
+            let (stored, rest) =
+                buf[*at..*at + PAGE_SIZE].split_at_mut(usize::from(block.len_bytes));
+            rest.fill(0);
+            return self.read_device(block.addr, stored);
+        };
+        let start = first[0].block.addr.bytes();
+        let end = last[0].block.addr.bytes() + u64::from(last[0].block.len_bytes);
+        let mut bytes = AlignedBuf::zeroed((end - start) as usize);
+        self.read_device(first[0].block.addr, &mut bytes)?;
+        for Fetch { block, at, .. } in runs.iter().map(|run| &run[0]) {
+            let from = (block.addr.bytes() - start) as usize;
+            let len = usize::from(block.len_bytes);
+            let page = &mut buf[*at..*at + PAGE_SIZE];
+            page[..len].copy_from_slice(&bytes[from..from + len]);
+            page[len..].fill(0);
         }
         Ok(())
     }
@@ -175,5 +205,45 @@ impl Volume {
                 self.damage().note(block.addr, Part::Page(list, *page_index), error);
             }
         }
+    }
+}
+
+impl Volume {
+    /// Fills `page` with the page that `block` stores as `stored`, whose checksum is right.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when these bytes are no page.
+    pub(crate) fn unpack(
+        &self,
+        list: Lid,
+        page_index: u64,
+        block: &PageRef,
+        stored: &[u8],
+        page: &mut [u8],
+    ) -> Result<()> {
+        let unpacked =
+            self.compressors().unpackers.with(|unpacker| unpacker.unpack(block, stored, page));
+        unpacked.map_err(|malformed| {
+            let error = Error::Corrupted(format!(
+                "page {page_index} of list {list}, {} bytes at {} of the device: {}",
+                block.len_bytes, block.addr, malformed.problem
+            ));
+            self.damage().note(block.addr, Part::Page(list, page_index), &error);
+            error
+        })
+    }
+
+    /// As [`Self::unpack`]. What is stored lies at the start of `page`.
+    pub(crate) fn unpack_in_place(
+        &self,
+        list: Lid,
+        page_index: u64,
+        block: &PageRef,
+        page: &mut [u8],
+    ) -> Result<()> {
+        let mut stored = [0; PAGE_SIZE];
+        let stored = &mut stored[..usize::from(block.len_bytes)];
+        stored.copy_from_slice(&page[..stored.len()]);
+        self.unpack(list, page_index, block, stored, page)
     }
 }

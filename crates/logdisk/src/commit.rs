@@ -4,6 +4,7 @@
 //!   can take.
 //! - [`apply`]: a unit is applied to the state and entered in the log, whole or not at all.
 //! - [`conditions`]: what must hold before a unit is applied.
+//! - [`packing`]: its pages are compressed.
 //! - [`credit`]: the space that a unit gives back.
 //! - [`committer`]: all of that for one unit, and what a commit does for others.
 
@@ -11,4 +12,5 @@ mod apply;
 pub(crate) mod committer;
 mod conditions;
 mod credit;
+mod packing;
 pub(crate) mod unit;

@@ -33,6 +33,7 @@ mod blocks;
 mod checkpoint;
 mod clean;
 mod commit;
+mod compression;
 
 mod damage;
 mod disk;
@@ -61,6 +62,7 @@ pub use clean::cleaner::CLEANER_NICENESS;
 pub use clean::coalesce::{Coalesced, Place};
 pub use clean::external;
 pub use damage::{Damage, DamageLog, Part};
+pub use dendro_format::Compression;
 pub use disk::opening::{create, format};
 pub use disk::{LogDisk, Stats};
 pub use frozen::FrozenVolume;

@@ -3,7 +3,7 @@
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
 use dendro_base::units::MIB;
-use dendro_format::Superblock;
+use dendro_format::{Compression, Superblock};
 use dendro_policy::{Kind, Policy};
 
 use std::time::Duration;
@@ -35,6 +35,9 @@ pub struct FormatOptions {
     pub is_on_set: bool,
     /// Whether each device of the set holds a part of the volume alone.
     pub is_spread: bool,
+    /// How new pages are compressed, where neither their list nor who opens the volume says
+    /// something else.
+    pub compression: Option<Compression>,
 }
 
 impl Default for FormatOptions {
@@ -52,6 +55,7 @@ impl Default for FormatOptions {
             max_len_bytes: 0,
             is_on_set: false,
             is_spread: false,
+            compression: None,
         }
     }
 }
@@ -126,6 +130,9 @@ pub struct OpenOptions {
     /// Whether the device is a set of devices. A volume that lies on a set is not opened for
     /// writing on one of these devices alone.
     pub is_on_set: bool,
+    /// How new pages are compressed, or that they are not, where their list says nothing else.
+    /// `None`: as the volume says.
+    pub compression: Option<Option<Compression>>,
     /// Accept payload in roll-forward without verifying its checksums. This exists to test the
     /// crash tests, which must fail with it.
     #[doc(hidden)]
@@ -146,6 +153,7 @@ impl Default for OpenOptions {
             on_loss: OnLoss::Stop,
             release_wait: Duration::ZERO,
             is_on_set: false,
+            compression: None,
             skip_payload_checks: false,
         }
     }

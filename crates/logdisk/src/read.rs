@@ -245,12 +245,12 @@ impl Reader {
         let recent = |engine: &Engine, block: &PageRef| {
             if may_be_recent { engine.recent_block(block) } else { None }
         };
-        let fetches = self.look_from(view, |engine, ancestry, nodes| {
-            let mut fetches = Vec::new();
+        let (fetches, packed) = self.look_from(view, |engine, ancestry, nodes| {
+            let (mut fetches, mut packed) = (Vec::new(), Vec::new());
             let mut filled = 0;
             if !engine.state().may_have(ancestry, list.0, nodes)? {
                 buf.fill(0);
-                return Ok(fetches);
+                return Ok((fetches, packed));
             }
             let mut slice = Slice::whole(0);
             engine.state().visit_chunks(
@@ -268,13 +268,23 @@ impl Reader {
                         let page = &mut buf[at..filled];
                         if block.len_bytes == 0 {
                             page.fill(0);
-                        } else if let Some(stored) =
-                            engine.block_in_memory(block.addr, usize::from(block.len_bytes))
+                            continue;
+                        }
+                        let len = usize::from(block.len_bytes);
+                        let in_memory = engine.block_in_memory(block.addr, len);
+                        // What is kept is the page itself.
+                        if (in_memory.is_none() || block.compression != 0)
+                            && let Some(bytes) = recent(engine, &block)
                         {
+                            page[..bytes.len()].copy_from_slice(&bytes);
+                            page[bytes.len()..].fill(0);
+                            continue;
+                        }
+                        if block.compression != 0 {
+                            packed.push((page_index, block, at));
+                        }
+                        if let Some(stored) = in_memory {
                             page[..stored.len()].copy_from_slice(stored);
-                            page[stored.len()..].fill(0);
-                        } else if let Some(stored) = recent(engine, &block) {
-                            page[..stored.len()].copy_from_slice(&stored);
                             page[stored.len()..].fill(0);
                         } else {
                             let pin = engine.state().segments().pin(block.addr);
@@ -285,11 +295,16 @@ impl Reader {
                 },
             )?;
             buf[filled..].fill(0);
-            Ok(fetches)
+            Ok((fetches, packed))
         })?;
         if !fetches.is_empty() {
             self.device_reads.fetch_add(1, Ordering::Relaxed);
         }
-        self.volume.fetch(list, &fetches, buf)
+        self.volume.fetch(list, &fetches, buf)?;
+        // That takes time, so it is done without the lock.
+        packed.iter().try_for_each(|(page_index, block, at)| {
+            let page = &mut buf[*at..*at + PAGE_SIZE];
+            self.volume.unpack_in_place(list, *page_index, block, page)
+        })
     }
 }

@@ -48,14 +48,14 @@ use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_CHUNK_SKIPS,
-    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE, INCOMPATIBLE_SET,
-    INCOMPATIBLE_SPREAD, READ_ONLY_REMOVALS,
+    INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE,
+    INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD, READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
-    Addr, Checkpoint, Head, Key, Layout, NodePtr, PartialHeader, SegmentNo, Space, Superblock,
-    Usage, Value,
+    Addr, Checkpoint, Compression, Head, Key, Layout, NodePtr, PartialHeader, SegmentNo, Space,
+    Superblock, Usage, Value,
 };
 use dendro_policy::Class;
 
@@ -115,6 +115,15 @@ pub(crate) struct FirstSteps {
     pub(crate) keeps_heads: bool,
 }
 
+/// The features of a volume that is made with these options.
+const fn incompatible_features(options: &FormatOptions) -> u64 {
+    WRITTEN_FEATURES
+        | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 }
+        | if options.is_on_set { INCOMPATIBLE_SET } else { 0 }
+        | if options.is_spread { INCOMPATIBLE_SPREAD } else { 0 }
+        | if options.compression.is_some() { INCOMPATIBLE_COMPRESSION } else { 0 }
+}
+
 /// Makes the parts of an empty volume. Everything that was on the device is lost. No volume is
 /// found on it until the new one is shut down or takes a checkpoint.
 ///
@@ -161,13 +170,10 @@ pub(crate) fn make(
             | if count_before_backups.is_some() { COMPATIBLE_BACKUPS } else { 0 }
             | if options.max_len_bytes > 0 { COMPATIBLE_GROWS } else { 0 },
         read_only: READ_ONLY_REMOVALS,
-        incompatible: WRITTEN_FEATURES
-            | if options.metadata_copies > 1 { INCOMPATIBLE_MIRRORS } else { 0 }
-            | if options.is_on_set { INCOMPATIBLE_SET } else { 0 }
-            | if options.is_spread { INCOMPATIBLE_SPREAD } else { 0 },
+        incompatible: incompatible_features(options),
         layout,
         clean: false,
-        compression: 0,
+        compression: Compression::byte(options.compression),
         checkpoint_addr: Addr(0),
         checkpoint_len_bytes: 0,
         checkpoint_crc32c: 0,

@@ -23,8 +23,9 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Result};
 use dendro_format::superblock::INCOMPATIBLE_REMADE_LISTS;
-use dendro_format::{Addr, Layout, Superblock};
+use dendro_format::{Addr, Compression, Layout, Superblock};
 
+use crate::compression::Compressors;
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -61,6 +62,7 @@ pub(crate) struct Volume {
     /// cache.
     weighed_bytes: AtomicU64,
     holds: Holds,
+    compressors: Compressors,
 }
 
 /// What the memory of nodes that must stay in memory asks for.
@@ -84,6 +86,7 @@ impl Volume {
         mut superblock: Superblock,
         store: NodeStore,
         engine: Engine,
+        new_pages: Option<Compression>,
     ) -> Self {
         // Applying the log again may have left lists to be removed that nothing was left of when it
         // was first applied.
@@ -95,6 +98,7 @@ impl Volume {
             device,
             uuid: superblock.uuid,
             metadata_copies: superblock.metadata_copies(),
+            compressors: Compressors::new(&superblock, new_pages),
             writer: Arc::clone(engine.writer()),
             published: RwLock::new(Arc::new(superblock.clone())),
             superblock: Mutex::new(superblock),
@@ -143,6 +147,11 @@ impl Volume {
     /// Locks the engine for changes.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Engine> {
         self.engine.write()
+    }
+
+    /// What compresses and decompresses pages.
+    pub(crate) const fn compressors(&self) -> &Compressors {
+        &self.compressors
     }
 
     /// How long the engine's lock is held.

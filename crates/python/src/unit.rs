@@ -40,8 +40,9 @@ pub(crate) struct Unit {
     collected: Mutex<Collected>,
 }
 
-const fn hints(clustered: bool) -> ListHints {
-    ListHints { locality: if clustered { Locality::Clustered } else { Locality::AsWritten } }
+fn hints(clustered: bool) -> ListHints {
+    let locality = if clustered { Locality::Clustered } else { Locality::AsWritten };
+    ListHints { locality, ..ListHints::default() }
 }
 
 impl Unit {

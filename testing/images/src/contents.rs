@@ -6,9 +6,10 @@ use dendro_base::units::KIB;
 use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
-    Aru, ClientKind, CommitSeq, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT,
-    MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
+    Aru, ClientKind, CommitSeq, Lid, ListCompression, ListHints, Locality, LogicalDisk,
+    MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
 };
+use dendro_format::Compression;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
 
@@ -32,11 +33,13 @@ pub enum Contents {
     Growing,
     /// As the first, beside other clients.
     Clients,
+    /// As the first, with pages that are compressed in several ways, or not.
+    Compressed,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -44,6 +47,7 @@ impl Contents {
         Self::Mirrored,
         Self::Growing,
         Self::Clients,
+        Self::Compressed,
     ];
 }
 
@@ -75,6 +79,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         hash_key: *b"known hash key..",
         is_on_set: false,
         is_spread: false,
+        compression: (contents == Contents::Compressed).then_some(Compression::Lz4),
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
@@ -102,6 +107,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,
         Contents::Clients => clients(&disk)?,
+        Contents::Compressed => compressed(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -148,7 +154,8 @@ fn first_part(disk: &LogDisk, list_count: u32) -> Result<()> {
     write(disk, files, 0, &[PAGE_SIZE; 20])?;
     write(disk, files, 31, &[PAGE_SIZE, 1, 64, 65, 4032, 4033, 0])?;
     write(disk, files, MAX_PAGE_COUNT - 1, &[100])?;
-    let records = create(disk, ListHints { locality: Locality::Clustered })?;
+    let records =
+        create(disk, ListHints { locality: Locality::Clustered, ..ListHints::default() })?;
     for index in 0..200 {
         put(disk, records, index * index, format!("record {index}").as_bytes())?;
     }
@@ -255,6 +262,33 @@ fn versions(disk: &LogDisk) -> Result<()> {
     change(early.head(), 5)?;
     disk.snapshot(0, Some("second"))?;
     Ok(())
+}
+
+/// Lists with each hint: pages that are compressed, that gain nothing, that are short or zeros,
+/// that are written again, and that a branch shares.
+fn compressed(disk: &LogDisk) -> Result<()> {
+    let all = [
+        ListCompression::AsOthers,
+        ListCompression::Lz4,
+        ListCompression::Zstd,
+        ListCompression::Never,
+    ];
+    let mut noise = vec![0; 3 * PAGE_SIZE];
+    Rng::new(2).fill(&mut noise);
+    for compression in all {
+        let list = create(disk, ListHints { compression, ..ListHints::default() })?;
+        write(disk, list, 0, &[PAGE_SIZE; 40])?;
+        write(disk, list, 60, &[4000, 2000, 300, 100, 0, PAGE_SIZE])?;
+        commit(disk, [Op::WritePages { list, first_page: 70, data: noise.clone().into() }])?;
+        disk.snapshot(0, None)?;
+        write(disk, list, 5, &[700, PAGE_SIZE])?;
+        commit(disk, [Op::WritePages { list, first_page: 8, data: noise[..PAGE_SIZE].into() }])?;
+        write(disk, list, 71, &[PAGE_SIZE])?;
+        let hints = ListHints { compression: all[3], ..ListHints::default() };
+        commit(disk, [Op::SetHints { list, hints }])?;
+        write(disk, list, 90, &[PAGE_SIZE; 2])?;
+    }
+    disk.branch_off(View::HEAD, "branch").map(drop)
 }
 
 /// Clients of each kind, with lists of the numbers that the first client has, snapshots and a

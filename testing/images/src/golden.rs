@@ -36,6 +36,7 @@ pub fn name(contents: Contents, end: End) -> String {
         Contents::Mirrored => "-mirrored",
         Contents::Growing => "-growing",
         Contents::Clients => "-clients",
+        Contents::Compressed => "-compressed",
     };
     let end = match end {
         End::Clean => "clean",

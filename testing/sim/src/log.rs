@@ -7,6 +7,7 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, Rng, Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Lid, PAGE_SIZE, Versions, View};
+use dendro_format::Compression;
 use dendro_logdisk::{
     CleanSettings, CoalesceSettings, Discards, FormatOptions, LogDisk, OpenOptions, Place,
 };
@@ -73,6 +74,12 @@ impl LogEngine {
             },
             reserve_percent: [1, 4, 20][rng.below(3) as usize],
             stream_bytes: [0, OpenOptions::default().stream_bytes][rng.below(2) as usize],
+            compression: match uuid.0[7] % 4 {
+                0 => None,
+                1 => Some(None),
+                2 => Some(Some(Compression::Lz4)),
+                _ => Some(Some(Compression::Zstd { level: 1 + uuid.0[8] % 5 })),
+            },
             ..OpenOptions::default()
         };
         let grows_to = if uuid.0[2] % 4 == 0 { 40 + 2 * u32::from(uuid.0[3]) } else { 0 };

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use dendro_base::units::PAGE_SIZE;
+use dendro_format::compression::Unpacker;
 use dendro_format::{Addr, PageRef, checksum};
 
 use crate::read::Volume;
@@ -47,7 +49,8 @@ impl<'v> Blocks<'v> {
     }
 
     /// The checksum of a page of the map in the copy. In the page, the file ends at byte
-    /// `end_bytes`. If there is data behind that, the copy has some there too.
+    /// `end_bytes`. If there is data behind that, the copy has some there too, unless the page is
+    /// compressed to less than that.
     pub(super) fn of_map(&mut self, page: PageRef, end_bytes: usize) -> (u32, Option<Mark>) {
         self.page_count += 1;
         if let Some(crc32c) = self.marked.get(&page.addr) {
@@ -63,8 +66,8 @@ impl<'v> Blocks<'v> {
                 (!self.of_zeros(len_bytes), None)
             }
             Some(bytes) => match bytes.iter().rposition(|&byte| byte != 0) {
-                Some(last) if last >= end_bytes => {
-                    let mut marked = vec![0; bytes.len()];
+                Some(last) if last >= end_bytes && last < usize::from(page.len_bytes) => {
+                    let mut marked = vec![0; page.len_bytes.into()];
                     marked[last] = 1;
                     let crc32c = checksum(&marked);
                     self.marked.insert(page.addr, crc32c);
@@ -82,11 +85,19 @@ impl<'v> Blocks<'v> {
         if is_sound { zeros } else { !zeros }
     }
 
-    /// The bytes of a block, if they are those that were written there.
+    /// The bytes of a page, if they are those that were written there.
     fn sound_bytes(&self, block: PageRef) -> Option<Vec<u8>> {
         let len_bytes = usize::from(block.len_bytes);
         let bytes = self.volume.read("block", block.addr, len_bytes as u64).ok()?;
         let bytes = bytes[..len_bytes].to_vec();
-        (checksum(&bytes) == block.crc32c).then_some(bytes)
+        if checksum(&bytes) != block.crc32c {
+            return None;
+        }
+        if block.compression == 0 {
+            return Some(bytes);
+        }
+        let mut page = vec![0; PAGE_SIZE];
+        Unpacker::new().unpack(&block, &bytes, &mut page).ok()?;
+        Some(page)
     }
 }

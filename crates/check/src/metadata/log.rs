@@ -3,7 +3,8 @@
 use dendro_base::units::PAGE_SIZE;
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::record::{
-    LEN_OFFSET, PUT_RECORD_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET, WRITE_RUN_LEN_BYTES,
+    LEN_OFFSET, PUT_RECORD_LEN_BYTES, WRITE_BLOCK_COMPRESSION_OFFSET, WRITE_BLOCK_CRC_OFFSET,
+    WRITE_RUN_LEN_BYTES,
 };
 use dendro_format::{Checkpoint, PageRef, PartialHeader, Record, SegmentNo};
 
@@ -122,6 +123,7 @@ impl MetadataCopy<'_> {
                 record.encode(&mut bytes);
                 let at = WRITE_BLOCK_CRC_OFFSET;
                 bytes[at..at + 4].copy_from_slice(&self.blocks.of_log(block).to_le_bytes());
+                bytes[WRITE_BLOCK_COMPRESSION_OFFSET] = 0;
             }
             _ => record.encode(&mut bytes),
         }

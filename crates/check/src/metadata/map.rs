@@ -126,7 +126,7 @@ impl MetadataCopy<'_> {
             if let Some(mark) = mark {
                 self.target.put(mark.offset, &[1])?;
             }
-            hidden.set(slot, dendro_format::PageRef { crc32c, ..page });
+            hidden.set(slot, dendro_format::PageRef { crc32c, compression: 0, ..page });
         }
         Ok(hidden)
     }

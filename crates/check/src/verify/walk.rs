@@ -1,6 +1,7 @@
 //! One walk over the map.
 
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+use dendro_format::compression::{self, Unpacker};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::versions::VERSIONS_LIST;
@@ -51,6 +52,7 @@ pub(super) struct Walk<'v> {
     versions: &'v Versions,
     visibility: Visibility<'v>,
     skips: Skips,
+    unpacker: Unpacker,
     /// Entries that no version sees.
     invisible: Vec<Key>,
 }
@@ -77,6 +79,7 @@ impl<'v> Walk<'v> {
             versions,
             visibility: Visibility::new(versions),
             skips: Skips::default(),
+            unpacker: Unpacker::new(),
             invisible: Vec::new(),
             marks: Marks::new(layout, 0, marks_bytes),
         }
@@ -195,7 +198,8 @@ impl<'v> Walk<'v> {
             findings.add_about(about, FindingKind::BlockOutside, name());
             return;
         }
-        if page.compression != 0 || page.flags != 0 {
+        let is_known = compression::check_kind(&page).is_ok();
+        if !is_known {
             let detail = format!("{}: kind {}, flags {:#x}", name(), page.compression, page.flags);
             findings.add_about(about, FindingKind::BlockCompression, detail);
         }
@@ -218,10 +222,19 @@ impl<'v> Walk<'v> {
                     let detail =
                         format!("{}: checksum {found:08x}, not {:08x}", name(), page.crc32c);
                     findings.add_about(about, FindingKind::BlockDamaged, detail);
+                } else if is_known && !self.can_be_unpacked(page, &bytes) {
+                    let detail = format!("{}: it cannot be decompressed", name());
+                    findings.add_about(about, FindingKind::BlockDamaged, detail);
                 }
                 self.counts.verified_bytes += u64::from(page.len_bytes);
             }
         }
+    }
+
+    /// Whether a block, whose checksum is right, is a page.
+    fn can_be_unpacked(&mut self, block: PageRef, bytes: &[u8]) -> bool {
+        let stored = &bytes[..block.len_bytes.into()];
+        block.compression == 0 || self.unpacker.unpack(&block, stored, &mut [0; PAGE_SIZE]).is_ok()
     }
 
     /// Counts bytes, which lie in one segment, as live.

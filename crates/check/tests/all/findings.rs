@@ -235,6 +235,17 @@ fn an_unknown_compression_is_found() {
 }
 
 #[test]
+fn a_block_that_cannot_be_decompressed_is_found() {
+    for compression in [1, 2] {
+        let image = with_leaf(|builder, entries| {
+            let page = PageRef { compression, ..builder.page(32, b"?") };
+            entries.push((chunk_key(1, 1), chunk(&[page])));
+        });
+        assert_eq!(kinds(&image), [BlockDamaged]);
+    }
+}
+
+#[test]
 fn an_unknown_flag_of_a_block_is_found() {
     let image = with_leaf(|builder, entries| {
         let page = PageRef { flags: 1, ..builder.page(32, b"?") };

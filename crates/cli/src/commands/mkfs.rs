@@ -21,7 +21,7 @@ use dendro_format::superblock::LABEL_LEN_BYTES;
 use dendro_set::{part_needed_bytes, part_segments};
 
 use self::format::NewVolume;
-use crate::args::MkfsArgs;
+use crate::args::mkfs::MkfsArgs;
 use crate::failure::{Failure, code};
 use crate::output::{self, json};
 
@@ -219,6 +219,7 @@ fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo,
             is_allocated: args.allocate,
             metadata_copies: args.metadata_copies.unwrap_or(metadata_copies),
             max_len_bytes: args.max_size.unwrap_or(0),
+            compression: args.compress,
         },
     )
 }

@@ -83,7 +83,7 @@ fn flags_are_shown_as_they_were_set_and_stay_with_the_file_in_each_version() {
     let answer = chattr("+A", &past);
     assert!(String::from_utf8_lossy(&answer.stderr).contains("Read-only"), "{answer:?}");
     // What is not there is not pretended to be.
-    for how in ["+c", "+S", "+j", "+C"] {
+    for how in ["+S", "+j", "+C"] {
         let answer = chattr(how, &file);
         assert!(!answer.status.success(), "{how}");
         let said = String::from_utf8_lossy(&answer.stderr).into_owned();
@@ -91,6 +91,28 @@ fn flags_are_shown_as_they_were_set_and_stay_with_the_file_in_each_version() {
     }
     let answer = Command::new("chattr").args(["-p", "7"]).arg(&file).output().unwrap();
     assert!(!answer.status.success(), "projects are not there");
+    scratch.umount();
+}
+
+#[test]
+fn compression_is_chosen_for_files_and_for_what_is_made_in_directories() {
+    let Some(scratch) = mounted() else { return };
+    let (file, dir) = (scratch.inside("file"), scratch.inside("dir"));
+    fs::write(&file, "text").unwrap();
+    fs::create_dir(&dir).unwrap();
+    set("+c", &file);
+    set("-c+m", &file);
+    assert_eq!(flags(&file), "m");
+    assert!(!chattr("+c", &file).status.success(), "both at once");
+    set("+dc", &dir);
+    let text = "a line like any other\n".repeat(50_000);
+    fs::write(dir.join("inner"), &text).unwrap();
+    assert_eq!(flags(&dir.join("inner")), "c");
+    scratch.umount();
+    scratch.mount_with("nofuseblk,compress=none");
+    assert_eq!(fs::read_to_string(dir.join("inner")).unwrap(), text);
+    let live = scratch.info(&scratch.mount_point())["space"]["live_bytes"].as_u64().unwrap();
+    assert!(live < 600_000, "{live} bytes are stored");
     scratch.umount();
 }
 

@@ -196,6 +196,7 @@ impl MountOptions {
             ("policy", self.policy.map(|kind| kind.name().to_owned())),
             ("reserve", self.reserve_percent.map(|percent| percent.to_string())),
             ("coalesce", self.coalesce.map(|is_on| choose(is_on, "on", "off"))),
+            ("compress", self.compression.map(|of| of.map_or("none".into(), |of| of.to_string()))),
             ("threads", self.threads.map(|threads| threads.to_string())),
             ("retain", self.retain.as_ref().map(ToString::to_string)),
             ("metrics", self.metrics.map(|address| address.to_string())),
@@ -277,7 +278,8 @@ mod tests {
         for list in [
             "defaults",
             "ro,noatime,nosymfollow,commit=2,cache=1234567,checkpoint=4M,policy=greedy",
-            "recover=truncate,metrics=9350",
+            "recover=truncate,metrics=9350,compress=none",
+            "compress=zstd:7",
             "users=root:4711,group=4712,owner",
             "allow_root,strictatime,discard=online,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",

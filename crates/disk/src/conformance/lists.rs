@@ -2,10 +2,12 @@
 
 use super::rig::Rig;
 use crate::{
-    Aru, Error, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, View,
+    Aru, Error, Lid, ListCompression, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, Op,
+    PAGE_SIZE, View,
 };
 
-const CLUSTERED: ListHints = ListHints { locality: Locality::Clustered };
+const CLUSTERED: ListHints =
+    ListHints { locality: Locality::Clustered, compression: ListCompression::Zstd };
 
 fn assert_absent(disk: &dyn LogicalDisk, list: Lid) {
     assert_eq!(disk.hints(View::HEAD, list), Ok(None));
@@ -187,7 +189,7 @@ pub fn hints_are_kept_until_changed(disk: &dyn LogicalDisk) {
     let mut rig = Rig::new(disk);
     let other = rig.list();
     for locality in [Locality::AsWritten, Locality::Clustered] {
-        let hints = ListHints { locality };
+        let hints = ListHints { locality, ..ListHints::default() };
         let list = disk.allocate_list().expect("a number");
         rig.push(Op::CreateList { list, hints });
         rig.write(list, 0, "abc");

@@ -152,7 +152,7 @@ pub fn hints_are_kept(disk: &dyn Versions) {
     let mut rig = Rig::new(disk);
     let list = rig.list(HEAD);
     let before = rig.snapshot(0);
-    let hints = ListHints { locality: Locality::Clustered };
+    let hints = ListHints { locality: Locality::Clustered, ..ListHints::default() };
     rig.push(HEAD, Op::SetHints { list, hints });
     rig.check();
     assert_eq!(disk.hints(before, list), Ok(Some(ListHints::default())));

@@ -126,7 +126,7 @@ fn a_state_read_through_the_trait_is_the_state() {
     for index in [0, 5, u64::MAX] {
         commit(&disk, Op::PutRecord { list: B, index, value: b"r"[..].into() }).unwrap();
     }
-    let hints = ListHints { locality: Locality::Clustered };
+    let hints = ListHints { locality: Locality::Clustered, ..ListHints::default() };
     commit(&disk, Op::SetHints { list: B, hints }).unwrap();
     let read = ModelState::read_from(&disk).unwrap();
     assert_eq!(read.diff(&disk.state()), None);

@@ -5,25 +5,28 @@
 //! magic, identity and checksum put right.
 
 use dendro_base::Uuid;
+use dendro_base::units::PAGE_SIZE;
 
 use crate::checkpoint::CHECKPOINT_FIXED_LEN_BYTES;
+use crate::compression::Unpacker;
 use crate::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
 use crate::record::Records;
 use crate::superblock::SUPERBLOCK_LEN_BYTES;
 use crate::usage::USAGE_LEN_BYTES;
-use crate::{Checkpoint, Entries, PartialHeader, Superblock, Usage, Value, checksum};
+use crate::{Checkpoint, Entries, PageRef, PartialHeader, Superblock, Usage, Value, checksum};
 
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// All of them, with their names.
-pub const ALL: [(&str, Target); 6] = [
+pub const ALL: [(&str, Target); 7] = [
     ("superblock", superblock),
     ("partial", partial),
     ("records", records),
     ("node", node),
     ("checkpoint", checkpoint),
     ("usage", usage),
+    ("block", block),
 ];
 
 /// [`Superblock::decode`].
@@ -50,6 +53,24 @@ fn check_superblock(bytes: &[u8]) {
     let area = read.layout.superblock_offset(read.seq);
     assert!(area < 2 * read.layout.segment_size_bytes());
     let _ = read.layout.holds(read.checkpoint_addr, read.checkpoint_len_bytes.into());
+}
+
+/// [`Unpacker::unpack`], of every kind.
+///
+/// # Panics
+/// When the decoder is wrong.
+pub fn block(bytes: &[u8]) {
+    let stored = &bytes[..bytes.len().min(PAGE_SIZE)];
+    let mut unpacker = Unpacker::new();
+    for compression in 0..4 {
+        let block = PageRef { compression, len_bytes: stored.len() as u16, ..PageRef::ZERO };
+        let mut page = [0xff; PAGE_SIZE];
+        if unpacker.unpack(&block, stored, &mut page).is_ok() {
+            let mut again = [0; PAGE_SIZE];
+            unpacker.unpack(&block, stored, &mut again).expect("it was unpacked just now");
+            assert!(page == again, "all of the page is filled");
+        }
+    }
 }
 
 /// [`PartialHeader::decode`], then its records.

@@ -1,10 +1,11 @@
 //! Damage of every kind is answered, never with a panic.
 
 use dendro_base::Rng;
+use dendro_format::compression::Packer;
 use dendro_format::record::Records;
 use dendro_format::testing::target::Target;
 use dendro_format::testing::{mutate, sample, target};
-use dendro_format::{Checkpoint, PartialHeader, Superblock, Usage, node};
+use dendro_format::{Checkpoint, Compression, PartialHeader, Superblock, Usage, node};
 
 /// Valid bytes of what the target of that name reads.
 fn valid(name: &str, rng: &mut Rng) -> Vec<u8> {
@@ -14,6 +15,13 @@ fn valid(name: &str, rng: &mut Rng) -> Vec<u8> {
         "records" => sample::records(rng),
         "node" => sample::node_bytes(rng),
         "checkpoint" => sample::checkpoint(rng).encode(),
+        "block" => {
+            let text = b"text of a page, ".repeat(1 + rng.below(200) as usize);
+            let with = if rng.chance(50) { Compression::Lz4 } else { Compression::ZSTD };
+            let mut stored = Vec::new();
+            Packer::new().pack(with, &text, &mut stored);
+            stored
+        }
         "usage" => sample::usage(rng).encode().to_vec(),
         _ => panic!("{name} has no sample"),
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE, Record};
+use dendro_disk::{ListCompression, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Record};
 use zerocopy::IntoBytes;
 
 use super::format::{
@@ -332,6 +332,18 @@ impl Inode {
             btime: self.btime,
             flags: self.flags,
         }
+    }
+
+    /// The hints of its list.
+    pub(crate) fn hints(&self) -> ListHints {
+        let compression = if self.flags.contains(FileFlags::NO_COMPRESS) {
+            ListCompression::Never
+        } else if self.flags.contains(FileFlags::COMPRESS) {
+            ListCompression::Zstd
+        } else {
+            ListCompression::AsOthers
+        };
+        ListHints { compression, ..ListHints::default() }
     }
 
     /// Refuses any change of an immutable file.

@@ -1,6 +1,6 @@
 //! Creating files of all kinds.
 
-use dendro_disk::{Aru, ListHints};
+use dendro_disk::Aru;
 
 use super::{entries, symlink};
 use crate::error::{FsError, Result};
@@ -12,7 +12,9 @@ use crate::layout::orphan_list;
 use crate::layout::record_edits::RecordEdits;
 use crate::layout::xattr_records::{ACL_ACCESS, ACL_DEFAULT, check_security_attribute};
 use crate::state::{FsState, WriteGuard};
-use crate::types::{Attr, Caller, FileKind, FileTime, Ino, MAX_SYMLINK_LEN_BYTES, OpenOptions};
+use crate::types::{
+    Attr, Caller, FileFlags, FileKind, FileTime, Ino, MAX_SYMLINK_LEN_BYTES, OpenOptions,
+};
 use crate::{attributes, open, xattr};
 
 /// A file to create.
@@ -129,7 +131,7 @@ pub(crate) fn tmpfile(fs: &FsState, caller: &Caller<'_>, parent: Ino, mode: u32)
     inherit(fs, caller, (parent, &dir), (ino, &mut inode), &mut edits)?;
     drop(dir);
     let mut aru = fs.aru();
-    aru.create_list(ino.lid(), ListHints::default());
+    aru.create_list(ino.lid(), inode.hints());
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
     edits.apply(&mut aru);
     orphan_list::enter(&mut aru, ino, ORPHAN_REMOVE);
@@ -184,7 +186,7 @@ fn make_in(
         new_dir.nlink = new_dir.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
     }
     let mut aru = fs.aru();
-    aru.create_list(ino.lid(), ListHints::default());
+    aru.create_list(ino.lid(), inode.hints());
     if new.kind == FileKind::Symlink {
         symlink::set_target(&mut aru, ino, &mut inode, new.target);
     }
@@ -196,8 +198,8 @@ fn make_in(
     Ok(attr)
 }
 
-/// Gives a new file what follows from its directory and the caller: owner, group, mode, ACLs and
-/// security context.
+/// Gives a new file what follows from its directory and the caller: owner, group, mode, ACLs,
+/// security context, and whether it is compressed.
 fn inherit(
     fs: &FsState,
     caller: &Caller<'_>,
@@ -212,6 +214,9 @@ fn inherit(
         if inode.kind == FileKind::Directory {
             inode.perm |= S_ISGID;
         }
+    }
+    if matches!(inode.kind, FileKind::Regular | FileKind::Directory) {
+        inode.flags |= dir.flags & (FileFlags::COMPRESS | FileFlags::NO_COMPRESS);
     }
     if inode.kind != FileKind::Symlink {
         inherit_acl(fs, caller.umask, (parent, dir), (ino, inode), edits)?;
@@ -267,7 +272,7 @@ pub(super) fn new_whiteout(
     let mut inode = Inode::new(FileKind::CharDevice, 0, now);
     inherit(fs, caller, (dir.ino(), dir.inode()), (ino, &mut inode), edits)?;
     inode.nlink = 1;
-    aru.create_list(ino.lid(), ListHints::default());
+    aru.create_list(ino.lid(), inode.hints());
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
     Ok((ino, inode))
 }

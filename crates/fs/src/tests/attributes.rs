@@ -1,6 +1,7 @@
 //! Modes, owners, flags, extended attributes, ACLs.
 
 use dendro_disk::model::ModelDisk;
+use dendro_disk::{Lid, ListCompression, LogicalDisk, View};
 
 use super::{Fixture, USER, errno, noatime};
 use crate::{Caller, FallocateFlags, FileFlags, Ino, LongChange, SetAttr, XattrFlags};
@@ -121,6 +122,38 @@ fn immutable_files_do_not_change_and_append_only_ones_grow() {
     assert_eq!(errno(fs.mknod(&USER, dir, b"y", 0, 0)), 1);
     let unknown = SetAttr { flags: Some(FileFlags::from_bits_retain(1)), ..SetAttr::default() };
     assert_eq!(errno(fs.setattr(&ROOT_USER, ino, &unknown)), 95);
+}
+
+#[test]
+fn compression_is_asked_for_by_flags_and_inherited() {
+    let fixture = Fixture::new();
+    let fs = &fixture.fs;
+    let flag = |ino, flags| {
+        fixture.set(ino, SetAttr { flags: Some(flags), ..SetAttr::default() });
+    };
+    let hint = |ino: Ino| {
+        let hints = fixture.disk.hints(View::HEAD, Lid(ino.0)).unwrap().unwrap();
+        hints.compression
+    };
+    let file = fixture.file_with("f", b"abc");
+    assert_eq!(hint(file), ListCompression::AsOthers);
+    flag(file, FileFlags::COMPRESS | FileFlags::NO_DUMP);
+    assert_eq!(hint(file), ListCompression::Zstd);
+    flag(file, FileFlags::NO_COMPRESS);
+    assert_eq!(hint(file), ListCompression::Never);
+    let both = FileFlags::COMPRESS | FileFlags::NO_COMPRESS;
+    let wanted = SetAttr { flags: Some(both), ..SetAttr::default() };
+    assert_eq!(errno(fs.setattr(&ROOT_USER, file, &wanted)), 22);
+    let dir = fixture.dir("d");
+    flag(dir, FileFlags::COMPRESS | FileFlags::NO_DUMP);
+    let inner = fs.mkdir(&USER, dir, b"inner", 0o755).unwrap();
+    let made = fs.mknod(&USER, inner.ino, b"x", 0o100_644, 0).unwrap();
+    for attr in [inner, made] {
+        assert_eq!(attr.flags, FileFlags::COMPRESS);
+        assert_eq!(hint(attr.ino), ListCompression::Zstd);
+    }
+    flag(file, FileFlags::empty());
+    assert_eq!(hint(file), ListCompression::AsOthers);
 }
 
 #[test]

@@ -139,7 +139,7 @@ pub(super) fn move_blocks(
         let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
         let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
         match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
-            Some(stored) => sound.push((*block, stored)),
+            Some(stored) => sound.push((*block, Content::stored(stored, &block.page))),
             None => unsound.push(*block),
         }
     }
@@ -305,7 +305,7 @@ impl Summary {
 }
 
 impl Engine {
-    /// Writes those blocks of one chunk again, as they are stored, that the map still names at
+    /// Writes those blocks of one chunk again, with these contents, that the map still names at
     /// their old places. They go to the stream of `class`; without a class, the policy chooses it
     /// from the segment that each block leaves. Returns the number of bytes that the blocks take.
     ///
@@ -317,7 +317,7 @@ impl Engine {
     /// When `blocks` is empty.
     pub(super) fn relocate(
         &mut self,
-        blocks: &[(NamedPage, &[u8])],
+        blocks: &[(NamedPage, Content<'_>)],
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<u64> {
@@ -335,12 +335,12 @@ impl Engine {
     /// Returns their number and how many bytes were moved.
     fn relocate_some(
         &mut self,
-        blocks: &[(NamedPage, &[u8])],
+        blocks: &[(NamedPage, Content<'_>)],
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<(usize, u64)> {
         let key = blocks[0].0.key();
-        let (pages, short_bytes) = Content::stored(blocks[0].1, 0).room();
+        let (pages, short_bytes) = blocks[0].1.room();
         let context = RecordContext::of_moved(&key);
         let unit = self.begin_unit(context, pages, short_bytes, page_record_bytes(1))?;
         let moved = self.transact(nodes, |engine| {
@@ -349,16 +349,15 @@ impl Engine {
             };
             let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
             let (mut count, mut moved_bytes) = (0, 0);
-            for (NamedPage { page_index, page: old, .. }, stored) in blocks {
+            for (NamedPage { page_index, page: old, .. }, content) in blocks {
                 if chunk.get((page_index % CHUNK_PAGES) as u32) == Some(*old) {
-                    let content = Content::stored(stored, old.crc32c);
                     let (pages, short_bytes) = content.room();
                     let record_bytes = page_record_bytes(placed.len() + 1);
                     if !engine.partial().fits(pages, short_bytes, record_bytes) {
                         break;
                     }
                     let class = class.unwrap_or_else(|| engine.survivor_class(old.addr));
-                    let block = engine.place_again(&unit, (key.list, *page_index), &content, class);
+                    let block = engine.place_again(&unit, (key.list, *page_index), content, class);
                     placed.push((*page_index, block));
                     moved_bytes += u64::from(old.footprint_bytes());
                 }

@@ -54,7 +54,8 @@ impl Committer {
             return Err(Error::NoSuchView(aru.view()));
         }
         let mut worst = WorstCase::of(aru);
-        let contents = Contents::of(aru);
+        let packed = self.volume.pack(aru)?;
+        let contents = Contents::of(aru, packed.as_ref());
         self.accounts.host().look();
         let mut nodes = PinnedNodes::keeping(self.volume.store());
         let mut tries = Tries::default();

@@ -8,7 +8,8 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
 use smallvec::SmallVec;
 
-use crate::log::partial::{Content, page_record_bytes};
+use crate::commit::packing::Packed;
+use crate::log::partial::{Content, page_record_bytes, without_zeros};
 use crate::state::pages::{check_range, zeroed_map_bytes};
 
 /// A group of the interface is a chunk of the map.
@@ -68,11 +69,18 @@ pub(super) struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
+    /// The contents of the pages; those that are in `packed` are compressed.
+    pub(crate) fn of(aru: &'a Aru<'_>, packed: Option<&'a Packed>) -> Self {
         let mut pages = SmallVec::new();
         for op in aru.ops() {
-            if let Op::WritePages { data, .. } = op {
+            let Op::WritePages { data, .. } = op else { continue };
+            let Some(packed) = packed else {
                 pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
+                continue;
+            };
+            for page in data.chunks(PAGE_SIZE) {
+                let compressed = packed.content(pages.len());
+                pages.push(compressed.unwrap_or_else(|| Content::of_page(page)));
             }
         }
         let kept = if aru.kept().is_empty() { SmallVec::new() } else { kept_of(aru, &pages) };
@@ -91,8 +99,9 @@ fn kept_of(aru: &Aru<'_>, pages: &[Content<'_>]) -> SmallVec<[(usize, Arc<[u8]>)
         let is_kept = aru.kept().contains(&index);
         if let Some(last) = count.checked_sub(1).filter(|_| is_kept)
             && !pages[last].is_empty()
+            && let Some(page) = data.chunks(PAGE_SIZE).next_back()
         {
-            kept.push((last, Arc::from(pages[last].bytes())));
+            kept.push((last, Arc::from(without_zeros(page))));
         }
     }
     kept

@@ -4,6 +4,7 @@ use dendro_base::Clock;
 use dendro_base::sync::Arc;
 use dendro_device::Device;
 use dendro_disk::{CommitSeq, LogicalDisk, Result, Versions};
+use dendro_format::Compression;
 
 use super::LogDisk;
 use crate::background::Background;
@@ -116,7 +117,9 @@ impl LogDisk {
     /// Puts the rooms together, from the bottom up.
     fn assemble(parts: Recovered) -> Self {
         let Recovered { device, options, superblock, store, engine, checkpoints, notes } = parts;
-        let volume = shared(Volume::new(device, superblock, store, engine));
+        let new_pages =
+            options.compression.unwrap_or(Compression::from_byte(superblock.compression));
+        let volume = shared(Volume::new(device, superblock, store, engine, new_pages));
         let reader = shared(Reader::new(volume()));
         let flusher = shared(Flusher::new(volume()));
         let accounts = shared(Accounts::new(volume(), options.reserve_percent, options.cleaning));

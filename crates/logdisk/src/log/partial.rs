@@ -11,11 +11,12 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::record::{
-    self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET,
-    WRITE_BLOCK_LEN_BYTES, WRITE_RUN_LEN_BYTES,
+    self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES, WRITE_BLOCK_COMPRESSION_OFFSET,
+    WRITE_BLOCK_CRC_OFFSET, WRITE_BLOCK_LEN_BYTES, WRITE_RUN_LEN_BYTES,
 };
 use dendro_format::{
-    Addr, Head, Key, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append,
+    Addr, Compression, Head, Key, PageRef, PartialHeader, Record, SegmentNo, checksum,
+    checksum_append,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -166,6 +167,11 @@ pub(crate) fn stored_len(page: &[u8]) -> usize {
     if len + GRAIN_SIZE > PAGE_SIZE { PAGE_SIZE } else { len }
 }
 
+/// What is stored of a page that is not compressed.
+pub(crate) fn without_zeros(page: &[u8]) -> &[u8] {
+    &page[..stored_len(page).min(page.len())]
+}
+
 /// What is stored of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
@@ -173,6 +179,8 @@ pub(crate) struct Content<'a> {
     bytes: &'a [u8],
     len_bytes: usize,
     crc32c: u32,
+    /// How the bytes are compressed; 0: not. Compressed bytes are fewer than a page has.
+    compression: u8,
 }
 
 impl<'a> Content<'a> {
@@ -184,17 +192,21 @@ impl<'a> Content<'a> {
     /// The content of a page whose stored length ([`stored_len`]) is `len_bytes`.
     pub(crate) fn of(page: &'a [u8], len_bytes: usize) -> Self {
         let bytes = &page[..len_bytes.min(page.len())];
-        Self { bytes, len_bytes, crc32c: padded_checksum(bytes, len_bytes) }
+        Self { bytes, len_bytes, crc32c: padded_checksum(bytes, len_bytes), compression: 0 }
     }
 
-    /// The content of a stored block whose checksum is known.
-    pub(crate) const fn stored(bytes: &'a [u8], crc32c: u32) -> Self {
-        Self { bytes, len_bytes: bytes.len(), crc32c }
+    /// The content of a page that was compressed with `compression` to `bytes`.
+    pub(crate) fn compressed(bytes: &'a [u8], compression: Compression) -> Self {
+        debug_assert!(bytes.len() < PAGE_SIZE, "it takes less than the page");
+        let (len_bytes, crc32c) = (bytes.len(), checksum(bytes));
+        Self { bytes, len_bytes, crc32c, compression: compression.kind() }
     }
 
-    /// The bytes; zeros at the end of what is stored may be missing.
-    pub(crate) const fn bytes(&self) -> &'a [u8] {
-        self.bytes
+    /// The content of `block`, which is stored as the first of `bytes`.
+    pub(crate) fn stored(bytes: &'a [u8], block: &PageRef) -> Self {
+        let PageRef { len_bytes, crc32c, compression, .. } = *block;
+        let len_bytes = usize::from(len_bytes);
+        Self { bytes: &bytes[..len_bytes], len_bytes, crc32c, compression }
     }
 
     pub(crate) const fn is_whole(&self) -> bool {
@@ -397,7 +409,7 @@ impl Partial {
             addr: self.base.plus_bytes(offset as u64),
             crc32c: content.crc32c,
             len_bytes: content.len_bytes as u16,
-            compression: 0,
+            compression: content.compression,
             flags: 0,
         }
     }
@@ -494,8 +506,10 @@ impl Partial {
     pub(crate) fn update_record(&mut self, record_ref: RecordRef, block: &PageRef) {
         let mut crc_at = record_ref.0 as usize;
         if !block.is_whole() {
-            let len_at = crc_at + LEN_OFFSET;
+            let (len_at, compression_at) =
+                (crc_at + LEN_OFFSET, crc_at + WRITE_BLOCK_COMPRESSION_OFFSET);
             self.records[len_at..len_at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
+            self.records[compression_at] = block.compression;
             crc_at += WRITE_BLOCK_CRC_OFFSET;
         }
         self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
@@ -546,6 +560,10 @@ impl Partial {
     pub(crate) fn fit_into(&mut self, old: &PageRef, content: &Content<'_>) -> Option<PageRef> {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
+            // Its record states no compression.
+            if content.compression != 0 {
+                return None;
+            }
             self.placed_at(offset, true)?;
             let crc32c = if content.is_whole() {
                 content.crc32c
@@ -569,7 +587,8 @@ impl Partial {
             self.shorts[at].room = needed as u32;
             self.buf[offset + room..offset + needed].fill(0);
         }
-        Some(PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old })
+        let Content { crc32c, compression, .. } = *content;
+        Some(PageRef { crc32c, len_bytes: len as u16, compression, ..*old })
     }
 
     /// Changes a page in place to `block`, which [`Self::fit_into`] returned. Returns where the

@@ -97,7 +97,7 @@ impl Engine {
             }
             let block = match stored.len() {
                 0 => PageRef::ZERO,
-                len => engine.partial().place(&Content::of(stored, len)),
+                _ => engine.partial().place(&Content::stored(stored, page)),
             };
             engine.state_mut().replace(&mut edit, slot, block);
             engine.state_mut().put_edit(&edit, nodes)?;

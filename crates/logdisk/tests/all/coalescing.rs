@@ -279,7 +279,7 @@ fn two_pieces_are_put_together_if_the_client_wants_the_list_clustered() {
     let [plain, clustered] = [Locality::AsWritten, Locality::Clustered].map(|locality| {
         let list = rig.disk.allocate_list().expect("the disk works");
         let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, ListHints { locality });
+        aru.create_list(list, ListHints { locality, ..ListHints::default() });
         rig.disk.commit(aru).expect("there is room");
         list
     });

@@ -1,6 +1,6 @@
 //! Commits as bytes.
 
-use dendro_disk::{Aru, Lid, ListHints, Locality, Op, View};
+use dendro_disk::{Aru, Lid, ListHints, Op, View};
 
 use crate::system::Outcome;
 
@@ -35,12 +35,11 @@ fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
 }
 
 const fn hints_number(hints: ListHints) -> u64 {
-    hints.locality as u64
+    hints.bits() as u64
 }
 
 const fn hints_of(number: u64) -> ListHints {
-    let locality = if number == 0 { Locality::AsWritten } else { Locality::Clustered };
-    ListHints { locality }
+    ListHints::from_bits(number as u16)
 }
 
 /// Hands out the commits of a payload, one after the other. With `halves`, also the intact first

@@ -10,6 +10,7 @@ use dendro_daemon::volume::{clock, describe, random_bytes};
 use dendro_daemon::{Failure, text};
 use dendro_device::Device;
 use dendro_disk::LogicalDisk;
+use dendro_format::Compression;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, good_segment_size_bytes};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions};
 use dendro_logdisk::FormatOptions;
@@ -24,6 +25,7 @@ pub(crate) struct NewVolume {
     pub(crate) is_allocated: bool,
     pub(crate) metadata_copies: u8,
     pub(crate) max_len_bytes: u64,
+    pub(crate) compression: Option<Compression>,
 }
 
 /// Makes a file system on `devices`, which are open for writing.
@@ -47,6 +49,7 @@ pub(crate) fn format(
         max_len_bytes: new.max_len_bytes,
         is_on_set: devices.is_listed(),
         is_spread: devices.is_spread(),
+        compression: new.compression,
     };
     let devices = Arc::new(devices);
     let device: Arc<dyn Device> = Arc::clone(&devices) as _;

@@ -10,6 +10,7 @@ use super::place::Place;
 use super::stretch::{RunSearch, Stretch};
 use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::engine::Engine;
+use crate::log::partial::Content;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
@@ -105,8 +106,9 @@ impl Mover {
             }
         }
         let mut moved_bytes = 0;
-        let blocks: Vec<_> =
-            stretch.scattered.iter().copied().zip(bytes.chunks(PAGE_SIZE)).collect();
+        let blocks: Vec<_> = (stretch.scattered.iter().zip(bytes.chunks(PAGE_SIZE)))
+            .map(|(block, page)| (*block, Content::stored(page, &block.page)))
+            .collect();
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                 self.volume.check_writable(engine)?;

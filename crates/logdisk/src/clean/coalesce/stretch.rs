@@ -75,7 +75,7 @@ impl Stretch {
     }
 
     pub(super) fn scattered_bytes(&self) -> u64 {
-        self.scattered.len() as u64 * PAGE_SIZE as u64
+        len_bytes(&self.scattered)
     }
 }
 
@@ -84,9 +84,14 @@ fn pieces(blocks: &[NamedPage]) -> impl Iterator<Item = &[NamedPage]> {
     blocks.chunk_by(|a, b| gap_between(&a.page, &b.page).is_some())
 }
 
-/// The order in which blocks are read: whole pages by address, then blocks that take a read each.
+/// The order in which blocks are read: whole pages by address, then shorter blocks by address.
 fn order(block: &NamedPage) -> (bool, dendro_format::Addr) {
     (!block.page.is_whole(), block.page.addr)
+}
+
+/// The bytes that blocks take on the device.
+fn len_bytes(blocks: &[NamedPage]) -> u64 {
+    blocks.iter().map(|block| u64::from(block.page.footprint_bytes())).sum()
 }
 
 impl Engine {
@@ -132,17 +137,16 @@ impl Engine {
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
         let is_small = |piece: &&[NamedPage]| {
-            piece.iter().all(|block| block.page.is_whole())
-                && (piece.len() * PAGE_SIZE < settings.piece_bytes as usize
-                    || settings.moves_everything)
+            (len_bytes(piece) < u64::from(settings.piece_bytes) || settings.moves_everything)
                 // A block that has not been written yet cannot be read.
                 && !piece.iter().any(|block| self.is_in_memory(block))
         };
-        let (mut reads, mut small_pieces, mut small) = (0, 0, Vec::new());
+        // Whole pages become one piece, and shorter blocks become one.
+        let (mut reads, mut small_pieces, mut small) = (0, [0_u64; 2], Vec::new());
         for piece in pieces(&blocks) {
             reads += 1;
             if is_small(&piece) {
-                small_pieces += 1;
+                small_pieces[usize::from(piece[0].page.is_whole())] += 1;
                 small.extend_from_slice(piece);
             }
         }
@@ -153,7 +157,7 @@ impl Engine {
         };
         let mut fetches: Vec<Fetch> = small.iter().enumerate().map(fetch).collect();
         fetches.sort_by_key(Fetch::addr);
-        let saved_reads = small_pieces.max(1) - 1;
+        let saved_reads = small_pieces.iter().map(|count| count.saturating_sub(1)).sum();
         let is_worth_it = saved_reads >= MANY_SAVED
             || (saved_reads >= LEAST_SAVED && 2 * saved_reads >= reads)
             || (saved_reads >= LEAST_SAVED_IN_CLUSTERED && is_clustered)

@@ -12,7 +12,7 @@ use crate::checkpoint::unless_put_off;
 use crate::clean::relocate::{NamedPage, note_damage};
 use crate::engine::Engine;
 use crate::fault::Outcome;
-use crate::log::partial::page_record_bytes;
+use crate::log::partial::{Content, page_record_bytes};
 use crate::log::segments::{Pin, SegmentState};
 use crate::map::Nodes;
 use crate::state::item::ItemKey;
@@ -138,7 +138,8 @@ impl ExternalAccess {
                     return Ok(None);
                 }
                 engine.keep_segments(self.accounts.kept_from_survivors(engine).into());
-                engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
+                let content = Content::stored(&bytes[stored.clone()], &found.block.page);
+                engine.relocate(&[(found.block, content)], None, nodes).map(Some)
             })?;
             match moved_bytes {
                 None => outcomes[found.at] = Rewritten::NoRoom,

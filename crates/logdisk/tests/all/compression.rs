@@ -1,0 +1,199 @@
+//! Pages that are stored compressed.
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+use dendro_check::{Options, verify};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListCompression, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions,
+    View,
+};
+use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
+use dendro_logdisk::{Compression, FormatOptions, LogDisk, OpenOptions, format};
+
+use crate::common::clock;
+
+const PAGES: u64 = 96;
+
+fn device(compression: Option<Compression>) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let options =
+        FormatOptions { segment_size_bytes: 256 << 10, compression, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock())
+        .expect("the device is large enough");
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>, compression: Option<Option<Compression>>) -> LogDisk {
+    let options = OpenOptions { compression, ..OpenOptions::default() };
+    LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock())
+        .expect("it was formatted")
+}
+
+fn list(disk: &LogDisk, compression: ListCompression) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints { compression, ..ListHints::default() });
+    disk.commit(aru).expect("there is room");
+    list
+}
+
+fn text(seed: u64, pages: u64) -> Vec<u8> {
+    let lines = (0..).flat_map(|line: u64| format!("line {line} of {seed}\n").into_bytes());
+    lines.take(pages as usize * PAGE_SIZE).collect()
+}
+
+fn noise(pages: u64) -> Vec<u8> {
+    let mut bytes = vec![0; pages as usize * PAGE_SIZE];
+    Rng::new(9).fill(&mut bytes);
+    bytes
+}
+
+fn write(disk: &LogDisk, list: Lid, first_page: u64, data: &[u8]) {
+    let mut aru = Aru::new(View::HEAD);
+    aru.write_pages(list, first_page, data);
+    disk.commit(aru).expect("there is room");
+}
+
+fn read(disk: &LogDisk, view: View, list: Lid, pages: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![1; pages as usize * PAGE_SIZE];
+    disk.read_pages(view, list, 0, &mut bytes).map(|()| bytes)
+}
+
+/// The bytes that writing `data` to a new list takes.
+fn stored_bytes(disk: &LogDisk, hint: ListCompression, data: &[u8]) -> u64 {
+    let list = list(disk, hint);
+    let before = disk.space().live_bytes;
+    write(disk, list, 0, data);
+    let bytes = disk.space().live_bytes - before;
+    assert!(read(disk, View::HEAD, list, PAGES).expect("it is sound") == data);
+    bytes
+}
+
+/// Flips a bit of the byte at `at` of the device.
+fn flip(device: &MemoryDevice, at: u64) {
+    let (start, mut block) = (at / 4096 * 4096, [0; 4096]);
+    device.read_at(start, &mut block).expect("it is on the device");
+    block[(at - start) as usize] ^= 4;
+    device.write_at(start, &block).expect("it is on the device");
+}
+
+#[test]
+fn lists_are_compressed_as_they_and_the_volume_ask_for() {
+    let whole_bytes = PAGES * PAGE_SIZE as u64;
+    let data = text(1, PAGES);
+    for (made, opened, expected) in [
+        (None, None, false),
+        (Some(Compression::Lz4), None, true),
+        (Some(Compression::ZSTD), Some(None), false),
+        (None, Some(Some(Compression::Zstd { level: 9 })), true),
+    ] {
+        let disk = open(&device(made), opened);
+        let is_small = |hint| stored_bytes(&disk, hint, &data) < whole_bytes / 2;
+        assert_eq!(is_small(ListCompression::AsOthers), expected, "{made:?} {opened:?}");
+        assert!(!is_small(ListCompression::Never));
+        assert!(is_small(ListCompression::Lz4) && is_small(ListCompression::Zstd));
+    }
+}
+
+#[test]
+fn the_feature_is_set_when_something_is_to_be_compressed() {
+    let is_set = |disk: &LogDisk| disk.superblock().incompatible & INCOMPATIBLE_COMPRESSION != 0;
+    let made = device(None);
+    let disk = open(&made, Some(Some(Compression::Lz4)));
+    let plain = list(&disk, ListCompression::AsOthers);
+    write(&disk, plain, 0, &noise(PAGES));
+    write(&disk, plain, 200, &[7; 50]);
+    assert!(!is_set(&disk), "nothing gained");
+    // In another list, because compressing has gained nothing in that one.
+    let other = list(&disk, ListCompression::AsOthers);
+    write(&disk, other, 0, &text(1, 1));
+    assert!(is_set(&disk));
+    let disk = open(&device(None), None);
+    list(&disk, ListCompression::Never);
+    assert!(!is_set(&disk));
+    list(&disk, ListCompression::Zstd);
+    assert!(is_set(&disk), "the list asks for it");
+    assert!(is_set(&open(&device(Some(Compression::ZSTD)), None)), "mkfs did");
+}
+
+#[test]
+fn compressed_pages_survive_whatever_happens_to_them() {
+    let device = device(Some(Compression::ZSTD));
+    let disk = open(&device, None);
+    let (one, other) = (list(&disk, ListCompression::AsOthers), list(&disk, ListCompression::Lz4));
+    let mut expected = text(1, PAGES);
+    write(&disk, one, 0, &expected);
+    write(&disk, other, 0, &text(2, PAGES));
+    let kept = disk.snapshot(0, None).unwrap();
+    let before = expected.clone();
+    // Pages of every kind replace each other, in place and not.
+    for (round, page) in (0..PAGES).step_by(3).enumerate() {
+        let data = match round % 3 {
+            0 => noise(1),
+            1 => text(round as u64, 1),
+            _ => vec![5; 100],
+        };
+        for _ in 0..2 {
+            write(&disk, one, page, &data);
+        }
+        let at = page as usize * PAGE_SIZE;
+        expected[at..at + PAGE_SIZE].fill(0);
+        expected[at..at + data.len()].copy_from_slice(&data);
+    }
+    // Pages that the snapshot shares are copied.
+    let mut aru = Aru::new(View::HEAD);
+    aru.push(Op::MovePages { from: other, from_page: 0, to: one, to_page: 40, count: 20 });
+    disk.commit(aru).unwrap();
+    let moved = 40 * PAGE_SIZE..60 * PAGE_SIZE;
+    expected[moved].copy_from_slice(&text(2, PAGES)[..20 * PAGE_SIZE]);
+    let check = |disk: &LogDisk| {
+        assert!(read(disk, View::HEAD, one, PAGES).unwrap() == expected);
+        assert!(read(disk, kept.view(), one, PAGES).unwrap() == before);
+        assert!(read(disk, kept.view(), other, PAGES).unwrap() == text(2, PAGES));
+    };
+    check(&disk);
+    disk.flush(CommitSeq::LATEST).unwrap();
+    check(&disk);
+    drop(disk);
+    let disk = open(&device, Some(None));
+    check(&disk);
+    // All that is live moves.
+    for _ in 0..200 {
+        if !disk.clean_step().unwrap() {
+            break;
+        }
+    }
+    check(&disk);
+    disk.shut_down().unwrap();
+    drop(disk);
+    let report = verify(&*device, &Options { data: true });
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    check(&open(&device, None));
+}
+
+#[test]
+fn damage_of_a_compressed_block_is_of_one_page() {
+    let device = device(None);
+    let disk = open(&device, None);
+    let list = list(&disk, ListCompression::Zstd);
+    let data = text(3, PAGES);
+    write(&disk, list, 0, &data);
+    disk.shut_down().unwrap();
+    drop(disk);
+    let disk = open(&device, None);
+    assert!(read(&disk, View::HEAD, list, PAGES).unwrap() == data);
+    let addr = disk.page_addr(View::HEAD, list, 33).unwrap().unwrap();
+    let ends = disk.page_addr(View::HEAD, list, 34).unwrap().unwrap();
+    assert!((1..2048).contains(&(ends - addr)), "they lie side by side");
+    for at in [addr, addr + 20] {
+        flip(&device, at);
+        let mut page = [0; PAGE_SIZE];
+        let read = disk.read_pages(View::HEAD, list, 33, &mut page);
+        assert!(matches!(read, Err(Error::Corrupted(_))), "{read:?}");
+        disk.read_pages(View::HEAD, list, 34, &mut page).unwrap();
+        assert!(page[..] == data[34 * PAGE_SIZE..35 * PAGE_SIZE]);
+        flip(&device, at);
+    }
+    assert!(read(&disk, View::HEAD, list, PAGES).unwrap() == data);
+}
