@@ -163,6 +163,12 @@ pub trait Device: Send + Sync {
         1
     }
 
+    /// Which of several devices below holds a byte alone: what has the same number is lost
+    /// together. `None`: all of it is on one device, or on each of them.
+    fn failure_domain(&self, _offset: u64) -> Option<u32> {
+        None
+    }
+
     /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
     /// longer and with the tail; when this returns, the latter is durable. What lies before the
     /// tail, behind the old end, may have any value. If the device has become as long already by
@@ -236,6 +242,9 @@ macro_rules! forward_to_device {
             }
             fn copy_count(&self) -> u32 {
                 (**self).copy_count()
+            }
+            fn failure_domain(&self, offset: u64) -> Option<u32> {
+                (**self).failure_domain(offset)
             }
             fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
                 (**self).extend(len_bytes, tail, allocates)

@@ -403,6 +403,10 @@ impl<D: Device> Device for ReadAhead<D> {
         self.device.copy_count()
     }
 
+    fn failure_domain(&self, offset: u64) -> Option<u32> {
+        self.device.failure_domain(offset)
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         let start = len_bytes.saturating_sub(tail.len() as u64);
         let extend = || self.device.extend(len_bytes, tail, allocates);

@@ -95,6 +95,10 @@ impl<D: Device> Device for Retrying<D> {
         self.below.copy_count()
     }
 
+    fn failure_domain(&self, offset: u64) -> Option<u32> {
+        self.below.failure_domain(offset)
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         self.below.extend(len_bytes, tail, allocates)
     }

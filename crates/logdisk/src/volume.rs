@@ -23,7 +23,7 @@ use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
 use dendro_disk::{Error, Result};
 use dendro_format::superblock::INCOMPATIBLE_REMADE_LISTS;
-use dendro_format::{Addr, Compression, Layout, Superblock};
+use dendro_format::{Addr, Compression, Layout, SegmentNo, Superblock};
 
 use crate::compression::Compressors;
 use crate::damage::DamageLog;
@@ -327,6 +327,11 @@ impl Volume {
         let _flushing = self.flushing.lock();
         self.failure().map_or(Ok(()), Err)?;
         self.device.flush().map_err(|error| self.latch_write(error.to_string()))
+    }
+
+    /// Which of several devices holds a segment; see [`Device::failure_domain`].
+    pub(crate) fn failure_domain(&self, segment: SegmentNo) -> Option<u32> {
+        self.device().failure_domain(self.layout().segment_offset(segment))
     }
 
     /// Calls `change`, which makes the device longer or shorter, and flushes it for that.

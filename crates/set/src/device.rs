@@ -157,11 +157,6 @@ impl<D: Device> Device for DeviceSet<D> {
         outcome
     }
 
-    fn copy_count(&self) -> u32 {
-        let state = self.state.read();
-        if state.spread.is_some() { 1 } else { state.in_sync().count() as u32 }
-    }
-
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         match self.lengthen_spread(len_bytes, tail) {
             Some(outcome) => outcome,
@@ -186,6 +181,16 @@ impl<D: Device> Device for DeviceSet<D> {
         self.check_read(offset, len_bytes).is_ok()
             && has_others()
             && self.mend_range(offset, buf, is_right)
+    }
+
+    fn copy_count(&self) -> u32 {
+        let state = self.state.read();
+        if state.spread.is_some() { 1 } else { state.in_sync().count() as u32 }
+    }
+
+    fn failure_domain(&self, offset: u64) -> Option<u32> {
+        let state = self.state.read();
+        state.piece(offset, 1).on.map(|member| member as u32)
     }
 
     fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {

@@ -136,7 +136,8 @@ impl<D: Device> State<D> {
         self.set_extents(spread, now)?;
         if let Some(device) = &slot.device {
             // Without them nobody takes it for a part of the volume. The others do not list it.
-            let _ = member::erase_rosters(&**device);
+            let _ = member::erase_rosters(&**device)
+                .and_then(|()| erase_superblocks(&**device, self.region_size_log2));
         }
         self.notes.push(format!("{}: is empty, and is used no more", slot.name()));
         Ok(())
@@ -165,6 +166,16 @@ impl<D: Device> State<D> {
             device.is_some_and(|it| it.read_at(self.place(at, offset), block).is_ok())
         });
     }
+}
+
+/// Erases the superblocks in the head of a member that has left.
+fn erase_superblocks(device: &impl Device, segment_size_log2: u8) -> DeviceResult<()> {
+    let len_bytes = (1 << segment_size_log2).min(1 << 20);
+    let zeros = AlignedBuf::zeroed(len_bytes);
+    for segment in 0..u64::from(HEAD_SEGMENTS) {
+        device.write_at(segment << segment_size_log2, &zeros)?;
+    }
+    device.flush()
 }
 
 fn other(why: &str) -> DeviceError {

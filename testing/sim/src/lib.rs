@@ -9,6 +9,8 @@
 //! - [`log`]: the log-structured disk, made and opened with all options.
 //! - `outside`: a cleaner in another process on that disk.
 //! - [`mirrored`]: the same disk on two devices that hold the same.
+//! - [`spread`]: the same disk spread over two devices, one of which moves to a third.
+//! - `parts`: the devices of these two.
 //! - [`emptied`]: volumes that are filled, and emptied again.
 //! - [`flipped`]: crash images with one flipped bit.
 //! - [`damaged`]: images with damage of all kinds.
@@ -34,7 +36,9 @@ pub mod journal;
 pub mod log;
 pub mod mirrored;
 mod outside;
+mod parts;
 mod seeds;
+pub mod spread;
 pub mod system;
 pub mod trace;
 pub mod workload;

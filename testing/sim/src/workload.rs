@@ -9,6 +9,7 @@ use crate::disk::threads::crowded::Crowd;
 use crate::files::FsSystem;
 use crate::log::{LogEngine, users_policy};
 use crate::mirrored::MirroredEngine;
+use crate::spread::SpreadEngine;
 
 /// The disk and the units that `seed` makes, and how much is done with them.
 #[must_use]
@@ -60,6 +61,27 @@ pub fn mirrored_of_seed(seed: u64) -> (DiskSystem<MirroredEngine>, Effort) {
     let step_count = 40 << rng.below(3);
     let effort = Effort {
         device_len_bytes: 2 * half_len_bytes,
+        step_count,
+        point_count: Some(60),
+        images_per_point: 5,
+    };
+    let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
+    (DiskSystem { versions_percent, ..DiskSystem::new(engine, profile) }, effort)
+}
+
+/// The disk spread over two devices that `seed` makes, and how much is done with it. They, and a
+/// third one, have together the length that the harness is told.
+#[must_use]
+pub fn spread_of_seed(seed: u64) -> (DiskSystem<SpreadEngine>, Effort) {
+    let mut rng = Rng::new(seed.rotate_left(24));
+    let engine = SpreadEngine::draw(&mut rng, 18);
+    let segment_bytes = engine.log.format.segment_size_bytes;
+    // Three segments and the rosters are on each.
+    let third_len_bytes = segment_bytes * (14 + rng.below(40));
+    let profile = profile(Kind::Short, &mut rng, 2 * (third_len_bytes - 5 * segment_bytes));
+    let step_count = 40 << rng.below(3);
+    let effort = Effort {
+        device_len_bytes: 3 * third_len_bytes,
         step_count,
         point_count: Some(60),
         images_per_point: 5,

@@ -40,7 +40,8 @@ impl Checkpointer {
             let is_mirrored = self.volume.metadata_copies() > 1;
             if let Some(segment) = segment.filter(|_| is_mirrored) {
                 let kept = self.accounts.kept_from_mirrors(&engine) as usize;
-                engine.state_mut().segments_mut().open_mirror(segment, kept);
+                let domain = |segment| self.volume.failure_domain(segment);
+                engine.state_mut().segments_mut().open_mirror(segment, kept, domain);
             }
             segment
         };

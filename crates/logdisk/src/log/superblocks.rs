@@ -9,8 +9,8 @@ use dendro_device::{AlignedBuf, Device};
 use dendro_disk::Error;
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, SUPERBLOCK_LEN_BYTES,
-    SuperblockRemains,
+    COMPATIBLE_ALLOCATED, INCOMPATIBLE_SPREAD, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE,
+    SUPERBLOCK_LEN_BYTES, SuperblockRemains,
 };
 use dendro_format::{Layout, Superblock};
 
@@ -90,7 +90,16 @@ impl Superblocks {
 
 /// Checks that this software can read the volume, and that the device is long enough for it.
 fn check(newest: &Superblock, device: &dyn Device) -> Result<(), Error> {
-    if newest.layout.len_bytes() > device.len_bytes() {
+    let is_too_short = newest.layout.len_bytes() > device.len_bytes();
+    if is_too_short && newest.incompatible & INCOMPATIBLE_SPREAD != 0 {
+        return Err(Error::Corrupted(
+            "it is no part of the volume that is spread over several devices and that its \
+             superblock names: it was removed, or not added to the end; if this is wrong, the list \
+             of devices that it should have at its end is missing or damaged"
+                .into(),
+        ));
+    }
+    if is_too_short {
         return Err(Error::Corrupted(format!(
             "the volume is {} bytes long, but the device has only {}: it was cut off (\"dendro \
              rebuild\" keeps what is left)",

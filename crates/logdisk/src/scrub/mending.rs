@@ -20,7 +20,8 @@ impl Volume {
         place.ok().flatten().is_some_and(|place| self.store().load(&place).is_ok())
     }
 
-    /// Has a sound node written anew if its segment should have a mirror, and has none.
+    /// Has a sound node written anew if its segment should have a mirror, and has none, or one that
+    /// is lost with it.
     pub(super) fn mirror_if_alone(&self, addr: Addr, level: u8, key: &Key) {
         if self.metadata_copies() < 2 || !self.is_writable() {
             return;
@@ -30,7 +31,7 @@ impl Volume {
             let segments = engine.state().segments();
             let segment = segments.layout().segment_of(addr);
             segments.head(segment) == Head::Map
-                && segments.mirrors().of(segment).is_none()
+                && segments.lacks_mirror(segment, |one| self.failure_domain(one))
                 && self.has_room_to_mend(&engine)
         };
         if is_alone {

@@ -1,4 +1,5 @@
-//! A disk on two devices: what is wrong on one is read from the other, and mended.
+//! A disk on two devices: what is wrong on one is read from the other, and mended. A disk that is
+//! spread over devices: the loss of one loses no metadata.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 use std::sync::Arc;
@@ -135,4 +136,100 @@ fn a_scrub_makes_each_device_whole_again() {
         assert!(report.is_sound(), "{report}");
     }
     read_all(&open(&set(&members[1..], true)));
+}
+
+/// A member that is open for reading only.
+struct ReadOnly(Member);
+
+impl Device for ReadOnly {
+    fn len_bytes(&self) -> u64 {
+        self.0.len_bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        true
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> dendro_device::Result<()> {
+        Err(dendro_device::Error::ReadOnly)
+    }
+    fn flush(&self) -> dendro_device::Result<()> {
+        Ok(())
+    }
+    fn discard(&self, _offset: u64, _len_bytes: u64) -> dendro_device::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads what lies on these members of a spread volume: all records, and how many pages there are.
+fn read_without_the_others(members: &[&Member]) -> u64 {
+    let found = members
+        .iter()
+        .filter_map(|member| Found::look(ReadOnly(Arc::clone(member)), "member".into()).ok());
+    let found = found.collect();
+    let set = Arc::new(DeviceSet::assemble(found, true, clock()).unwrap());
+    let options = OpenOptions { read_only: true, cache_size_bytes: 64 << 10, ..open_options() };
+    let disk = LogDisk::open(set, options, clock()).unwrap();
+    for index in 0..RECORDS {
+        assert!(disk.record(View::HEAD, LIST, index).unwrap().is_some(), "{index}");
+    }
+    let mut found = vec![0; PAGE_SIZE];
+    let mut is_read = |number: &u64| {
+        let read = disk.read_pages(View::HEAD, LIST, *number, &mut found);
+        assert!(read.is_err() || found == page(*number), "page {number}");
+        read.is_ok()
+    };
+    (0..PAGES).filter(|number| is_read(number)).count() as u64
+}
+
+const RECORDS: u64 = 20_000;
+
+fn open_options() -> OpenOptions {
+    OpenOptions { is_on_set: true, ..OpenOptions::default() }
+}
+
+#[test]
+fn the_loss_of_a_device_of_a_spread_volume_loses_no_metadata() {
+    let lens = [20 << 20, 33 << 20, 24 << 20];
+    let members = lens.map(|len| Arc::new(MemoryDevice::new(len)));
+    let named = (1..).zip(&members);
+    let named = named.map(|(at, it)| (Uuid([at; 16]), "".into(), Arc::clone(it))).collect();
+    let uuid = Uuid([9; 16]);
+    let made = DeviceSet::create_spread(uuid, 17, named, clock()).unwrap();
+    let device: Arc<dyn Device> = Arc::new(made);
+    let options = FormatOptions {
+        segment_size_bytes: 128 << 10,
+        uuid,
+        is_on_set: true,
+        is_spread: true,
+        metadata_copies: 2,
+        ..FormatOptions::default()
+    };
+    format(&device, &options, &clock()).unwrap();
+    drop(device);
+    let all = set(&members, false);
+    let disk = LogDisk::open(Arc::clone(&all) as Arc<dyn Device>, open_options(), clock()).unwrap();
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(LIST, ListHints::default());
+    disk.commit(aru).unwrap();
+    for round in 0..10 {
+        let mut aru = Aru::new(View::HEAD);
+        for number in (round * PAGES / 10)..((round + 1) * PAGES / 10) {
+            aru.write_pages(LIST, number, page(number));
+        }
+        for index in (0..RECORDS).filter(|index| index % 10 == round) {
+            aru.put_record(LIST, index, vec![index as u8; 100]);
+        }
+        disk.commit(aru).unwrap();
+        disk.checkpoint().unwrap();
+    }
+    disk.shut_down().unwrap();
+    all.close().unwrap();
+    drop((disk, all));
+    for lost in 0..3 {
+        let left: Vec<&Member> = (0..3).filter(|at| *at != lost).map(|at| &members[at]).collect();
+        let read = read_without_the_others(&left);
+        assert!((PAGES / 4..PAGES).contains(&read), "{read} of {PAGES} pages without {lost}");
+    }
 }

@@ -64,6 +64,11 @@ fn it_is_as_long_as_its_members_together_and_each_holds_a_part() {
     let mut read = vec![0; whole.len() - 100];
     set.read_at(2 * SEGMENT + 50, &mut read).unwrap();
     assert_eq!(read[..], whole[50..whole.len() - 50]);
+    assert_eq!(
+        (set.failure_domain(2 * SEGMENT), set.failure_domain(3 * SEGMENT)),
+        (Some(0), Some(1))
+    );
+    assert_eq!((set.failure_domain(0), set.copy_count()), (None, 1));
     // The second segment is the first of the second member.
     assert_eq!(byte(&*devices[1], 2 * SEGMENT), whole[SEGMENT as usize]);
     let held: Vec<u64> = set.members().iter().map(|of| of.held_bytes / SEGMENT).collect();
@@ -286,6 +291,7 @@ fn a_member_leaves_when_others_have_room_for_what_it_holds() {
         4
     );
     assert!(Found::look(Arc::clone(&devices[1]), path(1)).is_err());
+    assert_eq!(byte(&*devices[1], 0), 0);
 }
 
 #[test]

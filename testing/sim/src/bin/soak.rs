@@ -66,6 +66,9 @@ struct Arguments {
     /// Crash disks that lie on two devices, with one of them left out now and then
     #[arg(long, conflicts_with_all = ["files", "large"])]
     mirrored: bool,
+    /// Crash disks that are spread over two devices, one of which moves to a third now and then
+    #[arg(long, conflicts_with_all = ["files", "large", "mirrored"])]
+    spread: bool,
     /// Let so many threads work on each disk at the same time. Such a run cannot be repeated
     #[arg(long, conflicts_with_all = ["seed", "files", "large"])]
     workers: Option<u64>,
@@ -114,6 +117,8 @@ fn main() -> ExitCode {
             run(&arguments, &tally, workload::files_of_seed)
         } else if arguments.mirrored {
             run(&arguments, &tally, workload::mirrored_of_seed)
+        } else if arguments.spread {
+            run(&arguments, &tally, workload::spread_of_seed)
         } else if arguments.large {
             run(&arguments, &tally, workload::large_of_seed)
         } else {

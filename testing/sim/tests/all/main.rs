@@ -14,3 +14,4 @@ mod pages_changed_in_part;
 mod repairs_survive_crashes;
 mod resizes_survive_crashes;
 mod scrubs_survive_crashes;
+mod spread_disks_survive_crashes;

@@ -26,27 +26,60 @@ impl Segments {
         all - mirrored
     }
 
-    /// Opens a mirror for a segment, as far from it as may be, if more than `kept` segments are
-    /// clean.
-    pub(crate) fn open_mirror(&mut self, of: SegmentNo, kept: usize) -> Option<SegmentNo> {
+    /// Opens a mirror for a segment if more than `kept` segments are clean: one that is not lost
+    /// with it if there is one, and as far from it as may be. `domain` says which segments are lost
+    /// together ([`dendro_device::Device::failure_domain`]).
+    pub(crate) fn open_mirror(
+        &mut self,
+        of: SegmentNo,
+        kept: usize,
+        domain: impl Fn(SegmentNo) -> Option<u32>,
+    ) -> Option<SegmentNo> {
         if !self.has_free(kept) {
             return None;
         }
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
-        // A half of the volume away, so that images stay as short as they can.
-        let half = self.layout.segment_count() / 2;
-        let far_in = |segments: &RoaringBitmap| match of.0.checked_sub(half) {
-            Some(before) => segments.range(..=before).find(is_free),
-            None => segments.range(of.0 + half..).find(is_free),
-        };
-        let far = far_in(&self.backed.all).or_else(|| far_in(&self.clean));
         let ends = || {
             let (first, last) = (self.clean.iter().find(is_free), self.clean.iter().rfind(is_free));
             first.into_iter().chain(last).max_by_key(|number| number.abs_diff(of.0))
         };
-        let mirror = SegmentNo(far.or_else(ends)?);
+        let apart = self.free_apart(of, domain);
+        let mirror = apart.or_else(|| self.far_from(of, is_free)).or_else(ends)?;
+        let mirror = SegmentNo(mirror);
         self.set_mirror(of, mirror);
         Some(mirror)
+    }
+
+    /// A clean segment of which this holds, a half of the volume away, so that images stay as short
+    /// as they can.
+    fn far_from(&self, of: SegmentNo, is_good: impl Fn(&u32) -> bool) -> Option<u32> {
+        let half = self.layout.segment_count() / 2;
+        let far_in = |segments: &RoaringBitmap| match of.0.checked_sub(half) {
+            Some(before) => segments.range(..=before).find(&is_good),
+            None => segments.range(of.0 + half..).find(&is_good),
+        };
+        far_in(&self.backed.all).or_else(|| far_in(&self.clean))
+    }
+
+    /// A clean segment that is not lost with `of`. `None`: there is none, or all are.
+    fn free_apart(&self, of: SegmentNo, domain: impl Fn(SegmentNo) -> Option<u32>) -> Option<u32> {
+        let own = domain(of)?;
+        let is_apart = |number: &u32| {
+            !self.pins.is_pinned(SegmentNo(*number)) && domain(SegmentNo(*number)) != Some(own)
+        };
+        self.far_from(of, is_apart).or_else(|| self.clean.iter().find(is_apart))
+    }
+
+    /// Whether a segment of the map should have another mirror than it has: it has none, or one
+    /// that is lost with it while a segment is clean that is not.
+    pub(crate) fn lacks_mirror(
+        &self,
+        of: SegmentNo,
+        domain: impl Fn(SegmentNo) -> Option<u32>,
+    ) -> bool {
+        let Some(mirror) = self.mirrors.of(of) else { return true };
+        domain(of).is_some_and(|own| domain(mirror) == Some(own))
+            && self.free_apart(of, domain).is_some()
     }
 
     fn set_mirror(&mut self, of: SegmentNo, mirror: SegmentNo) {

@@ -1,0 +1,180 @@
+//! Parts of one simulated device that are members of a set.
+//!
+//! One recording has the order of all that happens to all of them. A flush of one part leaves what
+//! is unflushed in the others as it is. So a crash image loses any part of what is unflushed on
+//! each, and one may fail at any write or flush.
+
+use dendro_base::Rng;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_device::{Device, IoSlice, IoSliceMut, Result};
+use dendro_format::{Roster, checksum, checksum_append};
+use dendro_set::DeviceSet;
+
+/// Every so many changes a piece is copied to a member that is brought up, or moved.
+const CHANGES_PER_STEP: u64 = 1;
+
+/// A part of a device.
+pub(crate) struct Part<D> {
+    device: D,
+    offset: u64,
+    len_bytes: u64,
+    /// So many more changes and flushes are made of it before it fails for good.
+    calls_left: AtomicU64,
+}
+
+impl<D: Device> Part<D> {
+    /// Fails if it has failed, or does so now.
+    fn change(&self) -> Result<()> {
+        let count = |left: u64| Some(left.saturating_sub(1));
+        match self.calls_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
+            Ok(0) | Err(_) => Err(dendro_device::Error::Io {
+                operation: "write",
+                offset: 0,
+                len_bytes: 0,
+                source: std::io::Error::other("the part is lost"),
+            }),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn check(&self, offset: u64, len_bytes: usize) -> Result<()> {
+        match offset + len_bytes as u64 <= self.len_bytes {
+            true => Ok(()),
+            false => Err(dendro_device::Error::OutOfRange {
+                offset,
+                len_bytes: len_bytes as u64,
+                device_len_bytes: self.len_bytes,
+            }),
+        }
+    }
+}
+
+impl<D: Device> Device for Part<D> {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len())?;
+        self.device.read_at(self.offset + offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset, bytes.len())?;
+        self.change()?;
+        self.device.write_at(self.offset + offset, bytes)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.change()?;
+        self.device.flush_range(self.offset, self.len_bytes)
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.check(offset, len_bytes as usize)?;
+        self.device.discard(self.offset + offset, len_bytes)
+    }
+}
+
+impl<D: Device> Part<D> {
+    /// The parts of these lengths, one behind the other.
+    pub(crate) fn all(device: &D, lens_bytes: &[u64]) -> Vec<Self>
+    where
+        D: Clone,
+    {
+        let mut offset = 0;
+        let part = |len_bytes: &u64| {
+            let part = Self {
+                device: device.clone(),
+                offset,
+                len_bytes: *len_bytes,
+                calls_left: u64::MAX.into(),
+            };
+            offset += len_bytes;
+            part
+        };
+        lens_bytes.iter().map(part).collect()
+    }
+
+    /// Has it fail for good after so many more changes and flushes.
+    pub(crate) fn fail_after(&self, calls: u64) {
+        self.calls_left.store(calls, Ordering::Relaxed);
+    }
+}
+
+/// A set of which a member is brought up, or moved, while it is written to.
+pub(crate) struct Stepping<D: Device> {
+    set: DeviceSet<Part<D>>,
+    changes: AtomicU64,
+}
+
+impl<D: Device> Stepping<D> {
+    pub(crate) fn new(set: DeviceSet<Part<D>>) -> Self {
+        Self { set, changes: AtomicU64::new(0) }
+    }
+
+    fn step<T>(&self, outcome: Result<T>) -> Result<T> {
+        if self.changes.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHANGES_PER_STEP) {
+            // Nothing is known to be durable after a flush that failed here.
+            return self.set.bring_up_step().and(outcome);
+        }
+        outcome
+    }
+}
+
+impl<D: Device> Device for Stepping<D> {
+    fn len_bytes(&self) -> u64 {
+        self.set.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.set.read_at(offset, buf)
+    }
+
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        self.set.read_vectored_at(offset, parts)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.step(self.set.write_at(offset, bytes))
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.step(self.set.write_vectored_at(offset, parts))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.step(self.set.flush())
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.set.discard(offset, len_bytes)
+    }
+
+    fn failure_domain(&self, offset: u64) -> Option<u32> {
+        self.set.failure_domain(offset)
+    }
+
+    fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {
+        self.set.mend(offset, buf, is_right)
+    }
+}
+
+impl<D: Device> Drop for Stepping<D> {
+    /// Some are closed at their end, which has an effect if everything was flushed.
+    fn drop(&mut self) {
+        if self.changes.load(Ordering::Relaxed).is_multiple_of(2) {
+            let _ = self.set.close();
+        }
+    }
+}
+
+/// Random numbers, which the same device gives again.
+pub(crate) fn lots(device: &impl Device, newest: &Roster) -> Rng {
+    let mut start = vec![0; 128 << 10];
+    // What cannot be read now leaves the lot to the roster.
+    let _ = device.read_at(0, &mut start);
+    let mut rng = Rng::new(u64::from(checksum_append(checksum(&newest.encode()), &start)));
+    rng.next_u64();
+    rng
+}
