@@ -148,6 +148,19 @@ pub trait LogicalDisk: Send + Sync {
     /// [`Error::Failed`].
     fn reserve(&self, len_bytes: u64) -> Result<Reservation>;
 
+    /// Fails if `len_bytes` are not free, after what can be freed by itself was freed. Nothing is
+    /// reserved: it is for callers that would give up a long operation before it begins.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    fn check_free(&self, len_bytes: u64) -> Result<()> {
+        let available_bytes = self.space().available_bytes;
+        match len_bytes <= available_bytes {
+            true => Ok(()),
+            false => Err(Error::NoSpace { needed_bytes: len_bytes, available_bytes }),
+        }
+    }
+
     /// States that the caller is about to give space back, by itself and soon. An example is a
     /// removed file whose last user has gone, of which the kernel has not told yet. Until the value
     /// is dropped, which must be after the commit that gives the space back, a client that lacks

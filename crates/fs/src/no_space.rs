@@ -41,8 +41,7 @@ pub(crate) fn statfs(fs: &FsState) -> StatFs {
 /// does the check, since it can first free space of files that were deleted a moment ago.
 pub(crate) fn check_fits(fs: &FsState, data_bytes: u64) -> Result<()> {
     let map_bytes = data_bytes / DATA_PER_MAP_BYTE;
-    drop(fs.disk().reserve(data_bytes.saturating_add(map_bytes))?);
-    Ok(())
+    Ok(fs.disk().check_free(data_bytes.saturating_add(map_bytes))?)
 }
 
 /// A new unit that frees space, and so is committed on a full volume, too.

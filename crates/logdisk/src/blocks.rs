@@ -1,7 +1,9 @@
 //! Reading blocks from the device, and verifying them.
 
+use std::ops::Range;
+
 use dendro_base::units::PAGE_SIZE;
-use dendro_device::{AlignedBuf, IoSliceMut};
+use dendro_device::{AlignedBuf, BLOCK_SIZE, IoSliceMut, ReadOf};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::{Addr, PageRef, checksum, compression};
 
@@ -58,6 +60,31 @@ fn gap(a: &[Fetch], b: &[Fetch]) -> Option<usize> {
     gap_between(&a.last()?.block, &b.first()?.block).map(|gap_bytes| gap_bytes as usize)
 }
 
+/// The bytes between runs of a group that one call reads.
+fn gaps_in<'r>(group: &'r [&[Fetch]]) -> impl Iterator<Item = usize> + 'r {
+    group.windows(2).filter_map(|pair| gap(pair[0], pair[1]))
+}
+
+/// The range of the device, in whole blocks of it, in which a group of short blocks lies.
+fn span_of(group: &[&[Fetch]]) -> Range<u64> {
+    let end = |block: &PageRef| block.addr.bytes() + u64::from(block.len_bytes);
+    let (first, last) = (&group[0][0].block, &group[group.len() - 1][0].block);
+    let unit = BLOCK_SIZE as u64;
+    first.addr.bytes() / unit * unit..end(last).next_multiple_of(unit)
+}
+
+/// Copies short blocks, each a run, out of the `bytes` that were read from `start` on. Zeros fill
+/// their pages.
+fn copy_short(runs: &[&[Fetch]], start: u64, bytes: &[u8], buf: &mut [u8]) {
+    for Fetch { block, at, .. } in runs.iter().map(|run| &run[0]) {
+        let from = (block.addr.bytes() - start) as usize;
+        let len = usize::from(block.len_bytes);
+        let page = &mut buf[*at..*at + PAGE_SIZE];
+        page[..len].copy_from_slice(&bytes[from..from + len]);
+        page[len..].fill(0);
+    }
+}
+
 /// The part of `buf` for each run, in the order of the runs.
 fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
     let mut by_place: Vec<usize> = (0..runs.len()).collect();
@@ -91,6 +118,10 @@ impl Volume {
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
         let whole_count = runs.partition_point(|run| run[0].block.is_whole());
         let (whole, short) = runs.split_at(whole_count);
+        // If that fails, what is wanted is read piece by piece, which tells what cannot be read.
+        if self.read_together(whole, short, buf).is_some_and(|read| read.is_ok()) {
+            return runs.iter().try_for_each(|run| self.check_run(list, run, buf));
+        }
         for near in whole.chunk_by(|a, b| gap(a, b).is_some()) {
             // If that fails, the unreadable part may be what lies between the runs.
             if near.len() > 1 && self.read_near(near, buf).is_ok() {
@@ -122,6 +153,54 @@ impl Volume {
         Ok(())
     }
 
+    /// Reads runs of whole pages, and shorter blocks, with as many reads at a time as the device
+    /// can, if there is more than one read.
+    fn read_together(
+        &self,
+        whole: &[&[Fetch]],
+        short: &[&[Fetch]],
+        buf: &mut [u8],
+    ) -> Option<dendro_device::Result<()>> {
+        let is_near = |a: &&[Fetch], b: &&[Fetch]| gap(a, b).is_some();
+        let whole: Vec<_> = whole.chunk_by(is_near).collect();
+        let short: Vec<_> = short.chunk_by(is_near).collect();
+        if whole.len() + short.len() < 2 {
+            return None;
+        }
+        let gaps_bytes = whole.iter().flat_map(|group| gaps_in(group)).sum::<usize>();
+        let spans: Vec<_> = short.iter().map(|group| span_of(group)).collect();
+        let spans_bytes = spans.iter().map(|span| (span.end - span.start) as usize).sum::<usize>();
+        let mut scratch = AlignedBuf::zeroed(gaps_bytes + spans_bytes);
+        let (mut unwanted, mut rest) = scratch.split_at_mut(gaps_bytes);
+        let mut pages = parts_of(buf, &whole.concat()).into_iter();
+        let mut reads: Vec<(u64, Vec<IoSliceMut<'_>>)> = Vec::new();
+        for group in &whole {
+            let mut parts = Vec::with_capacity(2 * group.len());
+            for (gap_bytes, bytes) in gaps_in(group).chain([0]).zip(pages.by_ref()) {
+                parts.push(IoSliceMut::new(bytes));
+                let (between, others) = unwanted.split_at_mut(gap_bytes);
+                unwanted = others;
+                parts.push(IoSliceMut::new(between));
+            }
+            reads.push((group[0][0].block.addr.bytes(), parts));
+        }
+        for span in &spans {
+            let (bytes, others) = rest.split_at_mut((span.end - span.start) as usize);
+            rest = others;
+            reads.push((span.start, vec![IoSliceMut::new(bytes)]));
+        }
+        let mut reads: Vec<_> =
+            reads.iter_mut().map(|(offset, parts)| ReadOf { offset: *offset, parts }).collect();
+        let read = self.device().read_each(&mut reads);
+        let mut rest = &scratch[gaps_bytes..];
+        for (group, span) in short.iter().zip(&spans) {
+            let (bytes, others) = rest.split_at((span.end - span.start) as usize);
+            rest = others;
+            copy_short(group, span.start, bytes, buf);
+        }
+        Some(read)
+    }
+
     /// Reads blocks that are shorter than a page, each a run, with one call.
     fn read_short(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> Result<()> {
         let [first, .., last] = runs else {
@@ -136,23 +215,16 @@ impl Volume {
         let end = last[0].block.addr.bytes() + u64::from(last[0].block.len_bytes);
         let mut bytes = AlignedBuf::zeroed((end - start) as usize);
         self.read_device(first[0].block.addr, &mut bytes)?;
-        for Fetch { block, at, .. } in runs.iter().map(|run| &run[0]) {
-            let from = (block.addr.bytes() - start) as usize;
-            let len = usize::from(block.len_bytes);
-            let page = &mut buf[*at..*at + PAGE_SIZE];
-            page[..len].copy_from_slice(&bytes[from..from + len]);
-            page[len..].fill(0);
-        }
+        copy_short(runs, start, &bytes, buf);
         Ok(())
     }
 
     /// Reads runs of whole pages with one call, together with the bytes between them.
     fn read_near(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> dendro_device::Result<()> {
-        let gaps = || runs.windows(2).filter_map(|pair| gap(pair[0], pair[1]));
-        let mut unwanted = AlignedBuf::zeroed(gaps().sum());
+        let mut unwanted = AlignedBuf::zeroed(gaps_in(runs).sum());
         let mut unwanted = &mut unwanted[..];
         let mut parts = Vec::with_capacity(2 * runs.len());
-        let mut gaps = gaps();
+        let mut gaps = gaps_in(runs);
         for bytes in parts_of(buf, runs) {
             parts.push(IoSliceMut::new(bytes));
             let (between, others) = unwanted.split_at_mut(gaps.next().unwrap_or(0));

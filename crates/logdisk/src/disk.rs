@@ -480,20 +480,11 @@ impl LogicalDisk for LogDisk {
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        self.accounts.host().look();
-        let mut seen = SeenPruning::default();
-        loop {
-            let engine = self.volume.read();
-            self.volume.check_writable(&engine)?;
-            let reserved = self.accounts.reserve(&engine, most_bytes_of(len_bytes));
-            drop(engine);
-            let is_final = reserved.is_ok()
-                || !self.reclaimer.free(&mut seen)?
-                    && !self.resizer.grow_by_itself(most_bytes_of(len_bytes))?;
-            if is_final {
-                return reserved;
-            }
-        }
+        self.reserve_exactly(most_bytes_of(len_bytes))
+    }
+
+    fn check_free(&self, len_bytes: u64) -> Result<()> {
+        self.reserve_exactly(len_bytes).map(drop)
     }
 
     fn expect_release(&self) -> ExpectedRelease {
@@ -601,6 +592,25 @@ impl LogicalDisk for LogDisk {
         max: usize,
     ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
         self.reader.scan(view, from, max)
+    }
+}
+
+impl LogDisk {
+    /// Reserves so many bytes of log and map.
+    fn reserve_exactly(&self, len_bytes: u64) -> Result<Reservation> {
+        self.accounts.host().look();
+        let mut seen = SeenPruning::default();
+        loop {
+            let engine = self.volume.read();
+            self.volume.check_writable(&engine)?;
+            let reserved = self.accounts.reserve(&engine, len_bytes);
+            drop(engine);
+            let is_final = reserved.is_ok()
+                || !self.reclaimer.free(&mut seen)? && !self.resizer.grow_by_itself(len_bytes)?;
+            if is_final {
+                return reserved;
+            }
+        }
     }
 }
 

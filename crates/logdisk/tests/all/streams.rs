@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::{Clock, ManualClock, Rng};
-use dendro_device::{Device, IoSlice, IoSliceMut, MemoryDevice, Result};
+use dendro_device::{Device, IoSlice, IoSliceMut, MemoryDevice, ReadOf, Result};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
@@ -21,6 +21,8 @@ struct Noting {
     device: MemoryDevice,
     reads: Mutex<Vec<Call>>,
     writes: Mutex<Vec<Call>>,
+    /// How many reads were made together, each time.
+    batches: Mutex<Vec<usize>>,
     unreadable: Mutex<Range<u64>>,
     refuses_writes: AtomicBool,
 }
@@ -66,6 +68,10 @@ impl Device for Noting {
         self.note_read(offset, parts.iter().map(|part| part.len()).collect())?;
         self.device.read_vectored_at(offset, parts)
     }
+    fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+        self.batches.lock().push(reads.len());
+        reads.iter_mut().try_for_each(|read| self.read_vectored_at(read.offset, read.parts))
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.note_write(offset, vec![bytes.len()])?;
         self.device.write_at(offset, bytes)
@@ -102,6 +108,7 @@ impl Rig {
             device: MemoryDevice::new(256 << 20),
             reads: Mutex::default(),
             writes: Mutex::default(),
+            batches: Mutex::default(),
             unreadable: Mutex::default(),
             refuses_writes: AtomicBool::new(false),
         });
@@ -194,6 +201,50 @@ fn a_mebibyte_written_in_any_order_is_read_with_one_call_if_it_lies_together() {
     rig.device.reads();
     rig.read(0).expect("it can be read");
     assert_eq!(rig.device.reads().len(), 2);
+}
+
+#[test]
+fn pages_that_lie_far_apart_are_read_at_the_same_time() {
+    let mut rig = Rig::new();
+    rig.content = vec![0; MIB];
+    Rng::new(2).fill(&mut rig.content);
+    // Every fifth page is short, and so lies elsewhere.
+    for page in (0..MIB_PAGES as usize).step_by(5) {
+        rig.content[page * PAGE_SIZE + 100..(page + 1) * PAGE_SIZE].fill(0);
+    }
+    let other = rig.disk.allocate_list().expect("a number");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(other, ListHints::default());
+    rig.disk.commit(aru).expect("there is room");
+    for number in 1..=MIB_PAGES {
+        let page = number * 77 % MIB_PAGES;
+        let at = page as usize * PAGE_SIZE;
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(rig.list, page, &rig.content[at..at + PAGE_SIZE]);
+        aru.write_pages(other, number * 8, vec![number as u8; 8 * PAGE_SIZE]);
+        rig.disk.commit(aru).expect("there is room");
+    }
+    let rig = rig.reopen();
+    rig.check();
+    rig.device.batches.lock().clear();
+    rig.device.reads();
+    assert!(rig.read(0).expect("it can be read") == rig.content);
+    let batches = std::mem::take(&mut *rig.device.batches.lock());
+    assert!(batches.len() == 1 && batches[0] > 100, "{batches:?}");
+    let reads = rig.device.reads();
+    assert_eq!(reads.len(), batches[0]);
+
+    // One of them cannot be read: that page is named, and the others are there.
+    let view = (View::HEAD, rig.list);
+    let page = 7;
+    let addr = rig.disk.page_addr(view.0, view.1, page).expect("readable").expect("a block");
+    *rig.device.unreadable.lock() = addr..addr + 1;
+    assert!(matches!(rig.read(0), Err(Error::Io(_))));
+    let mut bytes = vec![0; PAGE_SIZE];
+    for other in (0..MIB_PAGES).filter(|&other| other != page) {
+        rig.disk.read_pages(view.0, view.1, other, &mut bytes).expect("it can be read");
+        assert!(bytes[..] == rig.content[other as usize * PAGE_SIZE..][..PAGE_SIZE]);
+    }
 }
 
 /// Returns the request with which a MiB is read, across a header.
