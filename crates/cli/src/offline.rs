@@ -17,15 +17,16 @@ use dendro_control::resizing::{ResizeProgress, ResizeRequest, Resized};
 use dendro_control::scrub::ScrubInfo;
 use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
+use dendro_daemon::unmounted::met_damage;
 use dendro_daemon::volume::devices::{
     Devices, Members, explain_devices, open_devices, open_devices_to_read,
 };
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, open_disk};
-use dendro_daemon::{Failure, cleaning, damage, devices, resizing, scrub, streams};
+use dendro_daemon::{Failure, cleaning, devices, resizing, scrub, streams};
 use dendro_device::{Direct, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
-use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
+use dendro_fs::{FileSystem, Options as FsOptions, keep_damage};
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_versions::Service;
 
@@ -39,16 +40,10 @@ pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
     Ok(VolumeInfo { met_damage, ..describe(source, &disk, &devices) })
 }
 
-/// The damage that is kept with the volume.
-fn met_damage(disk: &LogDisk, with_places: bool) -> Result<DamageInfo, Failure> {
-    let kept = kept_damage(disk, disk.versions().main_head())?;
-    Ok(damage::info(&kept, disk, with_places))
-}
-
 /// The damage that is kept with an unmounted volume; forgets it if `request` says so.
 pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo, Failure> {
     if !request.clear {
-        return met_damage(&open(source)?, true);
+        return Ok(met_damage(&open(source)?, true)?);
     }
     let disk = Arc::new(open_for_writing(source, OpenOptions::default())?.1);
     let info = met_damage(&disk, true);

@@ -15,7 +15,8 @@ mod path_walk;
 pub(crate) mod tag;
 
 pub(crate) use find::{
-    Behind, Served, Target, check_alive, check_path, daemon_behind, find, find_mounted, silent,
+    Behind, Served, Target, check_alive, check_path, daemon_behind, find, find_answering,
+    find_mounted, find_open, silent,
 };
 pub(crate) use keeper::{
     FilePlace, Keeper, Place, ask, find_file, find_version, find_whole, flush_kernel, unexpected,

@@ -33,9 +33,9 @@ pub use client::{Client, ClientError, FindOutcome, Unresponsive};
 pub use messages::{
     Addressee, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, MountNamed, MountReply, MountRequest, Outcome,
-    PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo, SetRequest, SpaceInfo, SuperblockInfo,
-    UnmountRequest, ViewInfo, VolumeInfo, check, cleaning, coalescing, damage, devices,
-    parse_request, resizing, scrub, streams, versions,
+    PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo, ServedInfo, SetRequest, SpaceInfo,
+    SuperblockInfo, UnmountRequest, ViewInfo, VolumeInfo, check, cleaning, coalescing, damage,
+    devices, parse_request, resizing, scrub, streams, versions,
 };
 pub use server::{Gate, Scrape, Server};
 pub use socket::{Caller, closing_error, identity_file};

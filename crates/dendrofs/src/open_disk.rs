@@ -23,9 +23,9 @@ pub(crate) struct OpenDisk {
 }
 
 impl OpenDisk {
-    pub(crate) fn new(disk: LogDisk) -> Self {
+    pub(crate) fn new(disk: Arc<LogDisk>) -> Self {
         Self {
-            disk: Arc::new(disk),
+            disk,
             had_runner: AtomicBool::new(false),
             mounted: Mutex::default(),
             closed: Condvar::default(),

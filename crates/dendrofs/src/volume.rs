@@ -103,7 +103,7 @@ impl Volume {
             }
         }
         disk.checkpoint()?;
-        Ok(Self::of(disk))
+        Ok(Self::from(Arc::new(disk)))
     }
 
     /// Opens the volume in an image file or on a block device. What a crash left unfinished is
@@ -121,11 +121,7 @@ impl Volume {
         {
             log::warn!("a client or a version of which a part is there stays: {error}");
         }
-        Ok(Self::of(disk))
-    }
-
-    fn of(disk: LogDisk) -> Self {
-        Self { inner: Arc::new(OpenDisk::new(disk)) }
+        Ok(Self::from(Arc::new(disk)))
     }
 
     /// Makes everything durable and closes the volume, also for other copies of this value, whose
@@ -290,10 +286,10 @@ impl Volume {
     }
 }
 
-impl From<LogDisk> for Volume {
+impl From<Arc<LogDisk>> for Volume {
     /// The volume of a disk that was opened by other means, as one on several devices is.
-    fn from(disk: LogDisk) -> Self {
-        Self::of(disk)
+    fn from(disk: Arc<LogDisk>) -> Self {
+        Self { inner: Arc::new(OpenDisk::new(disk)) }
     }
 }
 

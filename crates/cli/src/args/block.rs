@@ -8,7 +8,7 @@ use dendro_daemon::text;
 /// The part of a help text that says how devices are named.
 const NAMING: &str = "\
 DEVICE is VOLUME/NAME or VOLUME:NAME, where VOLUME is an image file or a block device that is not
-mounted.";
+mounted, or UUID=… or LABEL=… of a block device.";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -14,7 +14,7 @@ use crate::args::block::{BlockArgs, BlockVerb};
 use crate::failure::{Failure, usage};
 use crate::offline;
 use crate::output::{self, json};
-use crate::target::{self, Keeper, Served, Target};
+use crate::target::{self, Keeper, Served, Target, tag};
 
 pub(crate) fn run(args: &BlockArgs, quiet: bool) -> Result<(), Failure> {
     match &args.verb {
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &BlockArgs, quiet: bool) -> Result<(), Failure> {
             report(&named.volume, &made, *json, quiet)
         }
         BlockVerb::List { volume, json } => {
-            let volume = unmounted(target::find(volume)?)?;
+            let volume = unmounted(target::find(&tag::resolve(volume)?)?)?;
             let disk = Arc::new(offline::open(&volume)?) as Arc<dyn Versions>;
             let devices = list(&disk).map_err(|error| fail(&volume, &error))?;
             report(&volume, &devices, *json, false)
@@ -86,10 +86,14 @@ impl Named {
     /// Reads `VOLUME/NAME` or `VOLUME:NAME`.
     fn find(text: &str) -> Result<Self, Failure> {
         let wrong = || usage(format_args!("{text}: name a device, as in VOLUME/NAME"));
-        let is_volume = |path: &str| Path::new(path).metadata().is_ok_and(|found| !found.is_dir());
-        let as_branch = match text.rsplit_once('/') {
-            Some((volume, name)) if is_volume(volume) => format!("{volume}:{name}"),
-            _ => text.to_owned(),
+        let is_volume = |path: &Path| path.metadata().is_ok_and(|found| !found.is_dir());
+        let split = text.rsplit_once('/').or_else(|| text.rsplit_once(':'));
+        let as_branch = match split {
+            Some((volume, name)) => match tag::resolve(Path::new(volume))? {
+                volume if is_volume(&volume) => format!("{}:{name}", volume.display()),
+                _ => text.to_owned(),
+            },
+            None => text.to_owned(),
         };
         let place = target::find_version(&as_branch)?;
         let name = place.version.branch.filter(|_| place.version.moment.is_none());

@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dendro_base::{Clock, SystemClock};
 use dendro_block::Devices;
 use dendro_control::socket;
 use dendro_daemon::logging::{self, Destination};
@@ -27,7 +28,7 @@ use crate::args::block::NbdArgs;
 use crate::failure::{Failure, usage};
 use crate::offline;
 use crate::output::{self, json};
-use crate::target;
+use crate::target::{self, tag};
 
 /// The port that is registered for NBD.
 const DEFAULT_PORT: u16 = 10809;
@@ -45,7 +46,7 @@ struct Serving {
 }
 
 pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
-    let source = unmounted(target::find(&args.volume)?)?;
+    let source = unmounted(target::find(&tag::resolve(&args.volume)?)?)?;
     let tls = args.tls_certificates.as_deref().map(read_certificates).transpose()?;
     // What cannot be listened at is said before the volume is opened.
     let addresses = args.listen.as_deref().map(|text| addresses(text, args)).transpose()?;
@@ -55,10 +56,11 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
         true => offline::open_to_read(&source, offline::as_mounted())?,
         false => offline::open_for_writing(&source, offline::as_mounted())?,
     };
+    let (disk, since) = (Arc::new(disk), SystemClock.now());
     let uuid = disk.superblock().uuid.to_string();
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
-    let volume = Volume::from(disk);
+    let volume = Volume::from(Arc::clone(&disk));
     let exports = Arc::new(Devices::new(volume.shared_disk(), args.read_only));
     let export_count = exports.list().map_err(|error| fail(&error))?.len();
     let (listener, uri, _socket) = match addresses {
@@ -86,10 +88,11 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
         )),
         (false, true) => {}
     }
-    let admin = control::BlockAdmin::new(volume.shared_disk(), &serving.uuid, &serving.source);
+    let admin = control::BlockAdmin::new(disk, &devices, &serving.source, &serving.uri, since);
     control::answer_until(&admin, || {
         signals.forever().next();
     });
+    drop(admin);
     server.stop();
     drop(runner);
     volume.close().map_err(|error| fail(&error))?;

@@ -23,7 +23,7 @@ use crate::output::{self, json};
 use crate::target;
 
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
-    let served = target::find_mounted(&args.target)?;
+    let served = target::find_answering(&args.target)?;
     let client = served.client.clone().about_volume();
     let fail = |error| Failure::new(format_args!("{}: {error}", served.place()));
     if args.metrics {

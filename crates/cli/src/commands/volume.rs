@@ -1,7 +1,7 @@
 //! `dendro sync`, `info` and `set`.
 
 use dendro_control::streams::ReceivedPart;
-use dendro_control::{FeatureInfo, MountInfo, SetRequest, ViewInfo, VolumeInfo};
+use dendro_control::{FeatureInfo, MountInfo, ServedInfo, SetRequest, ViewInfo, VolumeInfo};
 use dendro_daemon::text;
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::output::{self, json};
 use crate::target::{self, Target};
 
 pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
-    let served = target::find_mounted(&args.path)?;
+    let served = target::find_answering(&args.path)?;
     let synced = served.client.sync();
     synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
     if !args.json {
@@ -46,7 +46,7 @@ pub(crate) fn set(args: &SetOptionsArgs, quiet: bool) -> Result<(), Failure> {
 }
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
-    let info = match target::find(&args.target)? {
+    let info = match target::find_open(&args.target)? {
         Target::Mounted(served) => {
             let mut info = served.client.info()?;
             if let Some(mount) = &mut info.mount {
@@ -90,6 +90,16 @@ fn parts_text(parts: &[ReceivedPart]) -> String {
     parts.iter().map(line).collect()
 }
 
+/// How it was left, unless somebody has it open.
+const fn state_text(info: &VolumeInfo) -> &'static str {
+    let is_open = info.mount.is_some() || info.served.is_some();
+    match (info.checkpoint.clean, is_open) {
+        (_, true) => "",
+        (true, false) => "; shut down cleanly",
+        (false, false) => "; not shut down, the next mount recovers",
+    }
+}
+
 fn info_text(info: &VolumeInfo) -> String {
     let space = &info.space;
     let percent =
@@ -99,11 +109,7 @@ fn info_text(info: &VolumeInfo) -> String {
         None => String::new(),
     };
     let copies = copies_text(info);
-    let state = match (info.checkpoint.clean, &info.mount) {
-        (_, Some(_)) => "",
-        (true, None) => "; shut down cleanly",
-        (false, None) => "; not shut down, the next mount recovers",
-    };
+    let state = state_text(info);
     let mounted = match &info.mount {
         None => "nowhere".into(),
         Some(mount) => mounted_text(mount),
@@ -119,7 +125,7 @@ fn info_text(info: &VolumeInfo) -> String {
             };
             format!("{options}  {:12}{transport}\n  {:12}{socket}\n{log}", "requests", "socket")
         }
-        None => String::new(),
+        None => info.served.as_ref().map(served_text).unwrap_or_default(),
     };
     let met = info.met_damage.iter().map(damage::summary);
     let damage: String = info
@@ -208,6 +214,22 @@ fn mounted_text(mount: &MountInfo) -> String {
     }
     let since = text::time(mount.since_unix_s);
     format!("{} since {since} by {process}{}", mount.mount_point, read_only(&mount.read_only))
+}
+
+/// Where its block devices are served.
+fn served_text(served: &ServedInfo) -> String {
+    let read_only = match &served.read_only {
+        Some(why) => format!("; read-only: {why}"),
+        None => String::new(),
+    };
+    format!(
+        "  {:12}{} since {} by process {} (dendro {}){read_only}\n",
+        "served",
+        served.uri,
+        text::time(served.since_unix_s),
+        served.pid,
+        served.software
+    )
 }
 
 /// The options in force, of each of several mounts.

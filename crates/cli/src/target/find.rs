@@ -88,13 +88,37 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     }
 }
 
-/// The daemon whose mount `path` lies in, or that has the device `path` open.
+/// The same, where who serves the block devices of a volume is its daemon.
+pub(crate) fn find_open(path: &Path) -> Result<Target, Failure> {
+    Ok(match find(path)? {
+        Target::Unmounted(source) => match holder::serving_blocks(&source) {
+            Some((client, pong)) => Target::Mounted(Box::new(Served { client, pong, view: None })),
+            None => Target::Unmounted(source),
+        },
+        mounted @ Target::Mounted(_) => mounted,
+    })
+}
+
+/// The daemon whose mount `path` lies in, or that has the device `path` mounted.
 pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
+    daemon_for(path, find)
+}
+
+/// The daemon whose mount `path` lies in, or that has the device `path` open, to mount it or to
+/// serve its block devices.
+pub(crate) fn find_answering(path: &Path) -> Result<Served, Failure> {
+    daemon_for(path, find_open)
+}
+
+fn daemon_for(
+    path: &Path,
+    of_device: impl FnOnce(&Path) -> Result<Target, Failure>,
+) -> Result<Served, Failure> {
     let table = mounts::read()?;
     metadata(&table, path)?;
     let found = match mounts::containing(&table, path).filter(|entry| entry.is_dendro()) {
         Some(entry) => daemon_of(&table, entry, path)?,
-        None => find(path)?,
+        None => of_device(path)?,
     };
     match found {
         Target::Mounted(served) => Ok(*served),

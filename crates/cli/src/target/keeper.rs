@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use dendro_control::cleaning::Segments;
 use dendro_control::versions::{UsageInfo, VersionName, VersionsReply, VersionsRequest, path_text};
 use dendro_control::{SpaceInfo, ViewInfo};
-use dendro_daemon::{holder, local_time, mounts};
+use dendro_daemon::{local_time, mounts};
 use dendro_versions::name;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
@@ -49,12 +49,9 @@ pub(crate) fn find_version(text: &str) -> Result<Place, Failure> {
 }
 
 pub(super) fn keeper(path: &Path) -> Result<Keeper, Failure> {
-    Ok(match find::find(path)? {
+    Ok(match find::find_open(path)? {
         Target::Mounted(served) => Keeper::Daemon(served),
-        Target::Unmounted(source) => match holder::serving_blocks(&source) {
-            Some((client, pong)) => Keeper::Daemon(Box::new(Served { client, pong, view: None })),
-            None => Keeper::Offline(source),
-        },
+        Target::Unmounted(source) => Keeper::Offline(source),
     })
 }
 

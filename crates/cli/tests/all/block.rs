@@ -119,6 +119,43 @@ fn snapshots_and_clones_are_made_while_devices_are_served() {
 }
 
 #[test]
+fn facts_are_told_while_devices_are_served() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.dendro(["block", "create", &format!("{image}/disk"), "1G"]).succeeds();
+    let (server, socket) = serve(&scratch, &[]);
+    let data = vec![7; 1 << 20];
+    open(&socket, "disk").write(0, &data, 1).unwrap().unwrap();
+    let info = scratch.dendro(["info", &image]).succeeds().out;
+    let pid = format!("by process {}", pid(&scratch));
+    for part in ["nowhere", "  served      nbd+unix:///?socket=", &*pid] {
+        assert!(info.contains(part), "{part}: {info}");
+    }
+    assert!(!info.contains("not shut down") && !info.contains("read-only"), "{info}");
+    let stat = scratch.dendro(["stat", "--json", &image]).succeeds().out;
+    let stat: Value = serde_json::from_str(&stat).unwrap();
+    assert!(stat["user_page_bytes"].as_u64().unwrap() >= 1 << 20, "{stat}");
+    assert_eq!(stat["latched"], false);
+    assert!(scratch.dendro(["stat", &image]).succeeds().out.contains(&image));
+    scratch.dendro(["sync", &image]).succeeds();
+    // It does not clean for others.
+    scratch.dendro(["clean", "status", &image]).fails(1, &["is not mounted"]);
+    let metrics = scratch.dendro(["stat", "--metrics", &image]).succeeds().out;
+    assert!(metrics.contains("dendro_user_page_bytes_total"), "{metrics}");
+    end(server);
+
+    let (server, _) = serve(&scratch, &["--read-only"]);
+    let info = scratch.dendro(["info", "--json", &image]).succeeds().out;
+    let info: Value = serde_json::from_str(&info).unwrap();
+    assert!(info["block_server"]["read_only"].is_string(), "{info}");
+    let stat = scratch.dendro(["stat", "--json", &image]).succeeds().out;
+    assert!(stat.contains("\"latched\":false") || stat.contains("\"latched\": false"), "{stat}");
+    end(server);
+    let info = scratch.dendro(["info", &image]).succeeds().out;
+    assert!(!info.contains("served"), "{info}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let scratch = Scratch::with_volume();
     let image = scratch.image();

@@ -499,15 +499,19 @@ fn try_blocks(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "block resize", &[&device, "2G"]);
     scratch.dendro(["snapshot", "create", &format!("{volume}:disk@kept")]).succeeds();
     printed.run(scratch, "block list", &[&volume]);
-    let out = fs::File::create(scratch.path("serving")).unwrap();
-    let socket = scratch.text("nbd");
-    let mut command = scratch.command(["nbd", "--json", "--socket", &socket, &volume]);
-    let mut server = command.stdout(out).spawn().unwrap();
-    let said = || fs::read_to_string(scratch.path("serving")).unwrap();
-    wait_until("it is served", || said().ends_with("}\n"));
-    signal(server.id(), "TERM");
-    server.wait().unwrap();
-    printed.note("nbd", &said());
+    for more in [&[][..], &["--read-only"]] {
+        let out = fs::File::create(scratch.path("serving")).unwrap();
+        let socket = scratch.text("nbd");
+        let mut command = scratch.command(["nbd", "--json", "--socket", &socket, &volume]);
+        let mut server = command.args(more).stdout(out).spawn().unwrap();
+        let said = || fs::read_to_string(scratch.path("serving")).unwrap();
+        wait_until("it is served", || said().ends_with("}\n"));
+        printed.run(scratch, "info", &[&volume]);
+        printed.run(scratch, "stat", &[&volume]);
+        signal(server.id(), "TERM");
+        server.wait().unwrap();
+        printed.note("nbd", &said());
+    }
     printed.run(scratch, "block delete", &["--snapshots", &device]);
 }
 

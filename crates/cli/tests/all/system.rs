@@ -127,7 +127,7 @@ fn a_large_disk_gets_its_map_twice_and_others_do_not() {
 }
 
 #[test]
-fn a_volume_is_mounted_by_its_uuid_and_by_its_label() {
+fn a_volume_is_found_by_its_uuid_and_by_its_label() {
     if skips_mounts() || !is_root() {
         return;
     }
@@ -148,6 +148,12 @@ fn a_volume_is_mounted_by_its_uuid_and_by_its_label() {
             assert!(scratch.is_mounted());
             scratch.umount();
         }
+        // So are its block devices.
+        scratch.dendro(["block", "create", &format!("UUID={uuid}/disk"), "1G"]).succeeds();
+        let listed = scratch.dendro(["block", "list", &format!("LABEL={label}")]).succeeds();
+        assert!(listed.out.contains("disk"), "{listed:?}");
+        scratch.dendro(["block", "delete", &format!("UUID={uuid}:disk")]).succeeds();
+        scratch.dendro(["block", "list", "UUID=home"]).fails(1, &["\"home\" is no UUID"]);
     }
     // A copy is another volume of the same name.
     fs::copy(scratch.path("image"), scratch.path("copy")).unwrap();

@@ -94,6 +94,24 @@ pub struct VolumeInfo {
     pub received_parts: Vec<ReceivedPart>,
     /// Where it is mounted; `None` when the device was read offline.
     pub mount: Option<MountInfo>,
+    /// Where its block devices are served; `None`: nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<ServedInfo>,
+}
+
+/// Where the block devices of a volume are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedInfo {
+    /// The address, as a URI of NBD.
+    pub uri: String,
+    /// The server's process.
+    pub pid: u32,
+    /// The server's version.
+    pub software: String,
+    /// Why it takes no changes, if it takes none.
+    pub read_only: Option<String>,
+    /// Since when, in seconds since 1970.
+    pub since_unix_s: i64,
 }
 
 /// How a device is divided into segments.

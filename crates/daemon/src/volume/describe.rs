@@ -64,6 +64,7 @@ pub fn describe(source: &Path, disk: &LogDisk, devices: &Devices) -> VolumeInfo 
         met_damage: None,
         received_parts: received_parts(disk),
         mount: None,
+        served: None,
     }
 }
 

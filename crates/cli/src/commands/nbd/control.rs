@@ -1,19 +1,24 @@
-//! What `dendro nbd` answers at its control socket: requests about versions that change no device
-//! that is served.
+//! What `dendro nbd` answers at its control socket: facts about the volume, and requests about
+//! versions that change no device that is served.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use dendro_base::Timestamp;
 use dendro_control::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
     Places, Released, Segments, SegmentsRequest,
 };
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Cleaning, Facts, MountNamed, Pong, Server, VolumeInfo, socket,
+    Admin, AdminError, Cleaning, Facts, MountNamed, Pong, ServedInfo, Server, VolumeInfo, socket,
 };
-use dendro_daemon::volume::clock;
-use dendro_disk::{CommitSeq, Versions};
+use dendro_daemon::unmounted::{Unmounted, met_damage};
+use dendro_daemon::volume::devices::Devices;
+use dendro_daemon::volume::{clock, describe};
+use dendro_disk::{CommitSeq, LogicalDisk, Versions};
+use dendro_logdisk::LogDisk;
 use dendro_versions::Service;
 
 /// Threads for requests: one is always free for pings.
@@ -22,31 +27,47 @@ const THREADS: usize = 2;
 type Answer<T> = Result<T, AdminError>;
 
 /// Answers for a volume whose block devices are served.
-pub(super) struct BlockAdmin {
-    disk: Arc<dyn Versions>,
+pub(super) struct BlockAdmin<'a> {
+    disk: Arc<LogDisk>,
+    devices: &'a Devices,
+    metrics: Unmounted,
     pong: Pong,
+    served: ServedInfo,
 }
 
-impl BlockAdmin {
-    /// Answers for the volume `uuid` on `source`, of this process.
-    pub(super) fn new(disk: Arc<dyn Versions>, uuid: &str, source: &str) -> Self {
-        let pid = std::process::id();
-        let pong = Pong {
+impl<'a> BlockAdmin<'a> {
+    /// Answers for the volume on `source`, which this process has served at `uri` since then.
+    pub(super) fn new(
+        disk: Arc<LogDisk>,
+        devices: &'a Devices,
+        source: &str,
+        uri: &str,
+        since: Timestamp,
+    ) -> Self {
+        let served = ServedInfo {
+            uri: uri.to_owned(),
+            pid: std::process::id(),
             software: env!("CARGO_PKG_VERSION").into(),
-            daemon: pid.to_string(),
-            pid,
-            uuid: uuid.to_owned(),
+            read_only: disk.read_only_reason(),
+            since_unix_s: since.secs(),
+        };
+        let pong = Pong {
+            software: served.software.clone(),
+            daemon: served.pid.to_string(),
+            pid: served.pid,
+            uuid: disk.superblock().uuid.to_string(),
             source: source.to_owned(),
             mount_point: source.to_owned(),
             serves_blocks: true,
             ..Pong::default()
         };
-        Self { disk, pong }
+        let metrics = Unmounted::new(since, served.read_only.is_some());
+        Self { disk, devices, metrics, pong, served }
     }
 }
 
 /// Answers requests while `wait` runs. A server also works without that.
-pub(super) fn answer_until(admin: &BlockAdmin, wait: impl FnOnce()) {
+pub(super) fn answer_until(admin: &BlockAdmin<'_>, wait: impl FnOnce()) {
     let server = match Server::bind(&socket::directory(), &admin.pong.uuid) {
         Ok(server) => server,
         Err(error) => {
@@ -67,6 +88,11 @@ pub(super) fn answer_until(admin: &BlockAdmin, wait: impl FnOnce()) {
     });
 }
 
+/// The answer if something fails.
+fn refuse(error: impl std::fmt::Display) -> AdminError {
+    AdminError(error.to_string())
+}
+
 /// What is refused while devices are served.
 fn refused<T>() -> Answer<T> {
     let why = "its block devices are served, and until `dendro nbd` has ended, snapshots and clones \
@@ -74,7 +100,7 @@ fn refused<T>() -> Answer<T> {
     Err(AdminError(why.into()))
 }
 
-impl Admin for BlockAdmin {
+impl Admin for BlockAdmin<'_> {
     fn ping(&self) -> Pong {
         self.pong.clone()
     }
@@ -90,26 +116,32 @@ impl Admin for BlockAdmin {
             | VersionsRequest::Snapshot { .. }
             | VersionsRequest::Hold { .. }
             | VersionsRequest::Clone { .. } => {
-                Service::new(Arc::clone(&self.disk), clock()).answer(request)
+                Service::new(Arc::clone(&self.disk) as Arc<dyn Versions>, clock()).answer(request)
             }
             _ => refused(),
         }
     }
 
     fn sync(&self) -> Answer<()> {
-        self.disk.flush(CommitSeq::LATEST).map_err(|error| AdminError(error.to_string()))
+        self.disk.flush(CommitSeq::LATEST).map_err(refuse)
     }
 
     fn info(&self) -> Answer<VolumeInfo> {
-        refused()
+        let met = met_damage(&self.disk, false).map_err(refuse)?;
+        let read_only = self.disk.read_only_reason();
+        Ok(VolumeInfo {
+            met_damage: Some(met).filter(|met| met.place_count > 0),
+            served: Some(ServedInfo { read_only, ..self.served.clone() }),
+            ..describe(Path::new(&self.pong.source), &self.disk, self.devices)
+        })
     }
 
     fn stat(&self) -> Answer<Facts> {
-        refused()
+        self.metrics.facts(&self.disk).map_err(refuse)
     }
 
     fn metrics(&self) -> Answer<String> {
-        refused()
+        self.metrics.exposition(&self.disk, &self.pong.source).map_err(refuse)
     }
 
     fn change_cleaner(&self, _change: &CleanerChange) -> Answer<CleanerSettings> {
@@ -122,7 +154,7 @@ impl Admin for BlockAdmin {
 }
 
 /// The threads of the volume clean; others cannot.
-impl Cleaning for BlockAdmin {
+impl Cleaning for BlockAdmin<'_> {
     fn present(&self) -> CleaningStatus {
         CleaningStatus::default()
     }

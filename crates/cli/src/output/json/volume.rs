@@ -4,8 +4,8 @@ use dendro_control::damage::DamageInfo;
 use dendro_control::devices::{DeviceInfo, DeviceState};
 use dendro_control::streams::ReceivedPart;
 use dendro_control::{
-    CheckpointInfo, FeatureInfo, MountInfo, SegmentInfo, SpaceInfo, SuperblockInfo, ViewInfo,
-    VolumeInfo,
+    CheckpointInfo, FeatureInfo, MountInfo, SegmentInfo, ServedInfo, SpaceInfo, SuperblockInfo,
+    ViewInfo, VolumeInfo,
 };
 use dendro_daemon::text;
 use serde::Serialize;
@@ -37,6 +37,29 @@ pub(crate) struct Volume<'a> {
     met_damage: Option<MetDamage>,
     received_parts: &'a [ReceivedPart],
     mount: Option<Mount<'a>>,
+    block_server: Option<BlockServer<'a>>,
+}
+
+/// Where the block devices of a volume are served.
+#[derive(Serialize)]
+pub(crate) struct BlockServer<'a> {
+    uri: &'a str,
+    pid: u32,
+    software: &'a str,
+    read_only: Option<&'a str>,
+    served_unix_ns: i64,
+}
+
+impl<'a> From<&'a ServedInfo> for BlockServer<'a> {
+    fn from(info: &'a ServedInfo) -> Self {
+        Self {
+            uri: &info.uri,
+            pid: info.pid,
+            software: &info.software,
+            read_only: info.read_only.as_deref(),
+            served_unix_ns: unix_ns(info.since_unix_s),
+        }
+    }
 }
 
 /// A device of a volume that lies on a set of them.
@@ -152,6 +175,7 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
             met_damage: info.met_damage.as_ref().map(MetDamage::from),
             received_parts: &info.received_parts,
             mount: info.mount.as_ref().map(Mount::from),
+            block_server: info.served.as_ref().map(BlockServer::from),
         }
     }
 }
