@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::common::{Scratch, skips_mounts, wait_until};
+use rustix::io::Errno;
 use serde_json::Value;
 
 fn devices(scratch: &Scratch, target: &str) -> Value {
@@ -192,6 +193,43 @@ fn a_spread_volume_gets_another_device_and_loses_one_while_it_is_written_to() {
     scratch.dendro(["check", "--data", &two]).succeeds();
     let dump = scratch.dendro(["dump", &third, "superblocks"]).succeeds();
     assert!(!dump.out.is_empty());
+}
+
+#[test]
+fn a_spread_volume_without_a_device_is_read_where_the_others_hold_it() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [one, two] = spread(&scratch);
+    mount(&scratch, "nofuseblk", &one).succeeds();
+    for number in 0..30_u8 {
+        fs::write(scratch.inside(&format!("{number}")), vec![number; 64 << 10]).unwrap();
+    }
+    umount(&scratch);
+    fs::rename(&one, scratch.text("away")).unwrap();
+    mount(&scratch, "nofuseblk", &two).fails(32, &[&one, "-o ro,degraded"]);
+    mount(&scratch, "nofuseblk,degraded", &two).fails(32, &[&one, "can only be read"]);
+    mount(&scratch, "nofuseblk,ro,degraded", &two).succeeds();
+    let names = fs::read_dir(scratch.mount_point()).unwrap().count();
+    assert_eq!(names, 30);
+    let read = |number: u8| fs::read(scratch.inside(&format!("{number}")));
+    let contents: Vec<_> = (0..30).map(read).collect();
+    let lost = contents.iter().filter(|it| it.is_err()).count();
+    assert!((5..25).contains(&lost), "{lost} of 30 were lost");
+    for (number, content) in (0..).zip(&contents) {
+        match content {
+            Ok(content) => assert!(*content == vec![number; 64 << 10], "{number}"),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{number}")
+            }
+        }
+    }
+    umount(&scratch);
+    fs::rename(scratch.text("away"), &one).unwrap();
+    mount(&scratch, "nofuseblk", &one).succeeds();
+    assert!((0..30).all(|number| read(number).unwrap() == vec![number; 64 << 10]));
+    umount(&scratch);
 }
 
 #[test]
