@@ -1,6 +1,6 @@
 //! The log-structured disk on two devices that hold the same.
 //!
-//! The two are halves of one simulated device ([`crate::parts`]), and one may fail at any write or
+//! The two are halves of one simulated device (`parts`), and one may fail at any write or
 //! flush. Which of the halves are there when the disk is opened follows from the rosters: both, or
 //! one that has everything. A half that was left out returns with the next opening.
 

@@ -1,7 +1,7 @@
 //! The log-structured disk spread over two devices, with a third one to which now and then one of
 //! them moves while the disk is written to.
 //!
-//! They are parts of one simulated device ([`crate::parts`]), so a crash image loses any part of
+//! They are parts of one simulated device (`parts`), so a crash image loses any part of
 //! what is unflushed on each. All members are needed, and all are there whenever the disk is
 //! opened. One that was emptied and left is the one to which the next moves.
 
