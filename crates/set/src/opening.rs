@@ -34,7 +34,9 @@ impl<D: Device> DeviceSet<D> {
         let piece = state.piece(offset, buf.len() as u64);
         let buf = &mut buf[..piece.len_bytes as usize];
         if let Some(at) = piece.on {
-            let device = state.slots[at].in_sync().ok_or_else(|| state.is_absent(at, offset))?;
+            let device = state.slots[at]
+                .in_sync()
+                .ok_or_else(|| state.is_absent(at, offset, piece.len_bytes))?;
             device.read_at(state.place(at, offset), buf)?;
             return Ok(buf.len());
         }

@@ -9,9 +9,10 @@ use crate::spread::Spread;
 
 impl<D: Device> State<D> {
     /// The error for what lies on a member that is not there.
-    pub(crate) fn is_absent(&self, at: usize, offset: u64) -> Error {
+    pub(crate) fn is_absent(&self, at: usize, offset: u64, len_bytes: u64) -> Error {
         let why = format!("{}, which holds this, is not there", self.slots[at].name());
-        Error::Io { operation: "read", offset, len_bytes: 0, source: std::io::Error::other(why) }
+        let source = std::io::Error::other(why);
+        Error::Io { operation: "transfer", offset, len_bytes, source }
     }
 
     /// Changes the first piece of a range on the members that hold it, and where it is being moved
@@ -28,7 +29,8 @@ impl<D: Device> State<D> {
         let mut outcome = Ok(());
         for at in (0..self.slots.len()).filter(|at| piece.is_on(*at)) {
             let slot = &self.slots[at];
-            let device = slot.in_sync().ok_or_else(|| self.is_absent(at, offset))?;
+            let device =
+                slot.in_sync().ok_or_else(|| self.is_absent(at, offset, piece.len_bytes))?;
             let changed = change(device, self.place(at, offset), piece.len_bytes);
             // A flush that began before this does not count for it.
             slot.is_dirty.store(true, Ordering::Release);
@@ -36,7 +38,8 @@ impl<D: Device> State<D> {
         }
         if let Some((at, place)) = spread.moved_place(offset) {
             let slot = &self.slots[at];
-            let device = slot.in_sync().ok_or_else(|| self.is_absent(at, offset))?;
+            let device =
+                slot.in_sync().ok_or_else(|| self.is_absent(at, offset, piece.len_bytes))?;
             let changed = change(device, place, piece.len_bytes);
             slot.is_dirty.store(true, Ordering::Release);
             if changed.is_err() {
@@ -87,7 +90,7 @@ impl<D: Device> State<D> {
             let (Some(device), Some((_, start))) =
                 (self.slots[at].in_sync(), self.room(at, spread))
             else {
-                return Err(self.is_absent(at, spread.len_bytes()));
+                return Err(self.is_absent(at, spread.tail_start(), TAIL_LEN_BYTES));
             };
             device.write_at(start + TAIL_LEN_BYTES - tail.len() as u64, tail)?;
             device.flush()?;

@@ -477,8 +477,9 @@ impl<D: Device> DeviceSet<D> {
             let state = self.state.read();
             let piece = state.piece(offset, len_bytes);
             if let Some(at) = piece.on {
-                let device =
-                    state.slots[at].in_sync().ok_or_else(|| state.is_absent(at, offset))?;
+                let device = state.slots[at]
+                    .in_sync()
+                    .ok_or_else(|| state.is_absent(at, offset, piece.len_bytes))?;
                 read(device, state.place(at, offset), piece.len_bytes)?;
                 return Ok(piece.len_bytes);
             }

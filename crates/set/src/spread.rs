@@ -117,7 +117,7 @@ impl Spread {
         u64::from(HEAD_SEGMENTS) << self.segment_size_log2
     }
 
-    fn tail_start(&self) -> u64 {
+    pub(crate) fn tail_start(&self) -> u64 {
         self.len_bytes() - TAIL_LEN_BYTES
     }
 
