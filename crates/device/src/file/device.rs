@@ -222,7 +222,7 @@ impl FileDevice {
     }
 }
 
-/// As for what [`lock::lock`] holds besides.
+/// The lock of an image is released here, as that of the file behind a loop device is.
 impl Drop for FileDevice {
     fn drop(&mut self) {
         lock::unlock(&self.fd, self.kind);
