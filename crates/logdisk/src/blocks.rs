@@ -43,9 +43,17 @@ impl Fetch {
 /// read. The header and the records of a partial segment are such a gap.
 const MAX_GAP_BYTES: u64 = 16 << 10;
 
-/// Bytes that the blocks of a run of whole pages take on the device.
+/// Bytes that a run takes in the buffer.
 const fn run_len(run: &[Fetch]) -> usize {
     run.len() * PAGE_SIZE
+}
+
+/// Bytes that the blocks of a run take on the device, where they are contiguous.
+fn stored_len(run: &[Fetch]) -> usize {
+    match run {
+        [short] => usize::from(short.block.len_bytes),
+        whole => run_len(whole),
+    }
 }
 
 /// The number of bytes between two blocks on the device, if one call reads both.
@@ -116,63 +124,41 @@ impl Volume {
     pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
-        let whole_count = runs.partition_point(|run| run[0].block.is_whole());
-        let (whole, short) = runs.split_at(whole_count);
-        // If that fails, what is wanted is read piece by piece, which tells what cannot be read.
-        if self.read_together(whole, short, buf).is_some_and(|read| read.is_ok()) {
+        // If that fails, what cannot be read may be what lies between the runs. They are read one by
+        // one then, which tells.
+        if runs.len() > 1 && self.read_together(&runs, buf).is_ok() {
             return runs.iter().try_for_each(|run| self.check_run(list, run, buf));
         }
-        for near in whole.chunk_by(|a, b| gap(a, b).is_some()) {
-            // If that fails, the unreadable part may be what lies between the runs.
-            if near.len() > 1 && self.read_near(near, buf).is_ok() {
-                for run in near {
-                    self.check_run(list, run, buf)?;
-                }
-                continue;
-            }
-            for run in near {
-                let first = &run[0];
-                self.read_device(first.block.addr, &mut buf[first.at..first.at + run_len(run)])
-                    .inspect_err(|error| self.note_unreadable(list, run, error))?;
-                self.check_run(list, run, buf)?;
-            }
-        }
-        for near in short.chunk_by(|a, b| gap(a, b).is_some()) {
-            if near.len() > 1 && self.read_short(near, buf).is_ok() {
-                for run in near {
-                    self.check_run(list, run, buf)?;
-                }
-                continue;
-            }
-            for run in near {
-                self.read_short(&[run], buf)
-                    .inspect_err(|error| self.note_unreadable(list, run, error))?;
-                self.check_run(list, run, buf)?;
-            }
+        for run in runs {
+            self.read_run(run, buf).inspect_err(|error| self.note_unreadable(list, run, error))?;
+            self.check_run(list, run, buf)?;
         }
         Ok(())
     }
 
-    /// Reads runs of whole pages, and shorter blocks, with as many reads at a time as the device
-    /// can, if there is more than one read.
-    fn read_together(
-        &self,
-        whole: &[&[Fetch]],
-        short: &[&[Fetch]],
-        buf: &mut [u8],
-    ) -> Option<dendro_device::Result<()>> {
+    /// Reads a run: whole pages, or a shorter block.
+    fn read_run(&self, run: &[Fetch], buf: &mut [u8]) -> Result<()> {
+        let Fetch { block, at, .. } = &run[0];
+        let (stored, rest) = buf[*at..*at + run_len(run)].split_at_mut(stored_len(run));
+        rest.fill(0);
+        self.read_device(block.addr, stored)
+    }
+
+    /// Reads runs, those of whole pages before shorter blocks, each by place. What lies near each
+    /// other is one read, with the bytes between. The device makes as many reads at a time as it
+    /// can.
+    fn read_together(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> dendro_device::Result<()> {
+        let whole_count = runs.partition_point(|run| run[0].block.is_whole());
+        let (whole, short) = runs.split_at(whole_count);
         let is_near = |a: &&[Fetch], b: &&[Fetch]| gap(a, b).is_some();
+        let mut pages = parts_of(buf, whole).into_iter();
         let whole: Vec<_> = whole.chunk_by(is_near).collect();
         let short: Vec<_> = short.chunk_by(is_near).collect();
-        if whole.len() + short.len() < 2 {
-            return None;
-        }
         let gaps_bytes = whole.iter().flat_map(|group| gaps_in(group)).sum::<usize>();
         let spans: Vec<_> = short.iter().map(|group| span_of(group)).collect();
         let spans_bytes = spans.iter().map(|span| (span.end - span.start) as usize).sum::<usize>();
         let mut scratch = AlignedBuf::zeroed(gaps_bytes + spans_bytes);
         let (mut unwanted, mut rest) = scratch.split_at_mut(gaps_bytes);
-        let mut pages = parts_of(buf, &whole.concat()).into_iter();
         let mut reads: Vec<(u64, Vec<IoSliceMut<'_>>)> = Vec::new();
         for group in &whole {
             let mut parts = Vec::with_capacity(2 * group.len());
@@ -191,47 +177,17 @@ impl Volume {
         }
         let mut reads: Vec<_> =
             reads.iter_mut().map(|(offset, parts)| ReadOf { offset: *offset, parts }).collect();
-        let read = self.device().read_each(&mut reads);
+        match &mut reads[..] {
+            [read] => self.device().read_vectored_at(read.offset, read.parts)?,
+            reads => self.device().read_each(reads)?,
+        }
         let mut rest = &scratch[gaps_bytes..];
         for (group, span) in short.iter().zip(&spans) {
             let (bytes, others) = rest.split_at((span.end - span.start) as usize);
             rest = others;
             copy_short(group, span.start, bytes, buf);
         }
-        Some(read)
-    }
-
-    /// Reads blocks that are shorter than a page, each a run, with one call.
-    fn read_short(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> Result<()> {
-        let [first, .., last] = runs else {
-            let [only] = runs else { return Ok(()) };
-            let Fetch { block, at, .. } = &only[0];
-            let (stored, rest) =
-                buf[*at..*at + PAGE_SIZE].split_at_mut(usize::from(block.len_bytes));
-            rest.fill(0);
-            return self.read_device(block.addr, stored);
-        };
-        let start = first[0].block.addr.bytes();
-        let end = last[0].block.addr.bytes() + u64::from(last[0].block.len_bytes);
-        let mut bytes = AlignedBuf::zeroed((end - start) as usize);
-        self.read_device(first[0].block.addr, &mut bytes)?;
-        copy_short(runs, start, &bytes, buf);
         Ok(())
-    }
-
-    /// Reads runs of whole pages with one call, together with the bytes between them.
-    fn read_near(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> dendro_device::Result<()> {
-        let mut unwanted = AlignedBuf::zeroed(gaps_in(runs).sum());
-        let mut unwanted = &mut unwanted[..];
-        let mut parts = Vec::with_capacity(2 * runs.len());
-        let mut gaps = gaps_in(runs);
-        for bytes in parts_of(buf, runs) {
-            parts.push(IoSliceMut::new(bytes));
-            let (between, others) = unwanted.split_at_mut(gaps.next().unwrap_or(0));
-            unwanted = others;
-            parts.push(IoSliceMut::new(between));
-        }
-        self.device().read_vectored_at(runs[0][0].block.addr.bytes(), &mut parts)
     }
 
     /// Verifies the checksums of a run that has been read. A block that is wrong is read in

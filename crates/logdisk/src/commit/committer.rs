@@ -109,10 +109,11 @@ impl Committer {
         self.volume.note_lists_of(&engine);
         engine.note_changed(aru);
         // What was reserved for the unit is used now: nobody sees it free in between.
-        aru.clear();
+        drop(aru.take_reservation());
         let owed_bytes = self.throttle.share_of_cleaning(&engine, worst.len_bytes(), kept);
         let waits_for_removal = engine.state().removals().len() > MAX_WAITING;
         let pressure = self.volume.unlock_after_commit(engine);
+        aru.clear();
         // The unit is committed, even if the work that follows fails.
         if waits_for_removal {
             unless_put_off(self.remover.step().map(drop))?;
