@@ -115,7 +115,8 @@ fn make_room(
     let len_bytes = devices.len_bytes().saturating_sub(surplus_bytes);
     let fail = |why: String| {
         Failure::new(format_args!(
-            "{}: what it holds has to go to the other devices, for which the volume becomes shorter              by {}: {why}",
+            "{}: what it holds has to go to the other devices, for which the volume becomes \
+             shorter by {}: {why}",
             leaving.path.display(),
             text::size(surplus_bytes)
         ))

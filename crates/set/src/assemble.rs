@@ -158,8 +158,8 @@ impl<D: Device> DeviceSet<D> {
         let absent = slots.iter().filter(|slot| slot.device.is_none());
         let missing: Vec<String> = absent.map(Slot::name).collect();
         let missing = missing.join(" and ");
-        let is_written = slots.iter().filter_map(|slot| slot.device.as_ref());
-        let is_written = is_written.into_iter().any(|device| !device.is_read_only());
+        let mut present = slots.iter().filter_map(|slot| slot.device.as_ref());
+        let is_written = present.any(|device| !device.is_read_only());
         match (missing.is_empty(), is_degraded, is_written) {
             (false, false, _) => return Err(Error::LacksPart { missing }),
             (false, true, true) => return Err(Error::NotWritable { missing }),
