@@ -124,8 +124,8 @@ impl Volume {
     pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
-        // If that fails, what cannot be read may be what lies between the runs. They are read one by
-        // one then, which tells.
+        // If that fails, what cannot be read may be what lies between the runs. They are read one
+        // by one then, which tells.
         if runs.len() > 1 && self.read_together(&runs, buf).is_ok() {
             return runs.iter().try_for_each(|run| self.check_run(list, run, buf));
         }
