@@ -26,6 +26,7 @@ fn state<D: Device>(set: Uuid, set_len_bytes: u64, slots: Vec<Slot<D>>) -> State
         slots,
         stale: Regions::default(),
         spread: None,
+        known: Arc::default(),
         unflushed: Mutex::default(),
         is_clean: false,
         is_listed: true,

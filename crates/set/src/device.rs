@@ -189,8 +189,8 @@ impl<D: Device> Device for DeviceSet<D> {
     }
 
     fn failure_domain(&self, offset: u64) -> Option<u32> {
-        let state = self.state.read();
-        state.piece(offset, 1).on.map(|member| member as u32)
+        let known = self.known.read();
+        known.as_ref()?.piece(offset, 1).on.map(|member| member as u32)
     }
 
     fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {

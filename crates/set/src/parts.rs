@@ -189,6 +189,7 @@ impl<D: Device> State<D> {
         now: dendro_base::Timestamp,
     ) -> Result<()> {
         self.set_len_bytes = extents.len_bytes();
+        *self.known.write() = Some(extents.at_rest());
         self.spread = Some(extents);
         self.write_rosters(now)
     }

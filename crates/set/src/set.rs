@@ -36,14 +36,14 @@
 //!    members may have different extents by then, all of which are right.
 //!
 //! Locks are taken in this order: `flushing`, `copying`, `present_paths`, `state`, `opening` or its
-//! `unflushed`.
+//! `unflushed` or `known`. Nobody waits for a device while `known` is locked.
 
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use dendro_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dendro_base::sync::{Arc, Mutex, RwLock};
+use dendro_base::sync::{Arc, BriefRwLock, Mutex, RwLock};
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error, ReadOf, Result};
 use dendro_format::Roster;
@@ -76,6 +76,8 @@ pub struct DeviceSet<D> {
     pub(crate) opening: Mutex<Sources>,
     /// Whether something may be written.
     pub(crate) is_open: AtomicBool,
+    /// See [`State`].
+    pub(crate) known: Arc<BriefRwLock<Option<Spread>>>,
 }
 
 /// What the rosters state.
@@ -88,6 +90,9 @@ pub(crate) struct State<D> {
     pub(crate) stale: Regions,
     /// Where the segments lie if the volume is spread over the members.
     pub(crate) spread: Option<Spread>,
+    /// The extents once more, for those that only ask where something lies. They do not wait while
+    /// rosters are written.
+    pub(crate) known: Arc<BriefRwLock<Option<Spread>>>,
     /// Regions with writes that no flush has made durable.
     pub(crate) unflushed: Mutex<BTreeSet<u64>>,
     /// Whether all that was written is durable on all members in sync.
@@ -269,6 +274,7 @@ impl<D: Device> State<D> {
 
 impl<D: Device> DeviceSet<D> {
     pub(crate) fn of(state: State<D>, clock: Arc<dyn Clock>, is_open: bool) -> Self {
+        *state.known.write() = state.spread.as_ref().map(Spread::at_rest);
         let lacks_a_part =
             state.spread.is_some() && state.slots.iter().any(|slot| slot.device.is_none());
         let is_read_only = lacks_a_part
@@ -284,6 +290,7 @@ impl<D: Device> DeviceSet<D> {
             flushing: Mutex::default(),
             copying: RwLock::default(),
             present_paths: Mutex::new(state.present_paths()),
+            known: Arc::clone(&state.known),
             state: RwLock::new(state),
             opening: Mutex::default(),
             is_open: AtomicBool::new(is_open),

@@ -95,6 +95,11 @@ impl Spread {
         Self { segment_size_log2, starts: starts.collect(), extents, moving: None }
     }
 
+    /// The same without what is being moved.
+    pub(crate) fn at_rest(&self) -> Self {
+        Self::new(self.segment_size_log2, self.extents.clone())
+    }
+
     pub(crate) fn extents(&self) -> &[Extent] {
         &self.extents
     }
