@@ -7,7 +7,7 @@ use dendro_base::sync::atomic::Ordering;
 use dendro_device::{AlignedBuf, Device, Error, HostRoom, ReadOf, Result};
 
 use crate::member::Slot;
-use crate::set::{DeviceSet, on_all};
+use crate::set::DeviceSet;
 
 impl<D: Device> Device for DeviceSet<D> {
     fn len_bytes(&self) -> u64 {
@@ -108,33 +108,7 @@ impl<D: Device> Device for DeviceSet<D> {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.is_read_only {
-            return Ok(());
-        }
-        self.open_for_writing()?;
-        let is_set = self.is_listed();
-        let _flushing = is_set.then(|| self.flushing.lock());
-        if let Some(flushed) = self.flush_spread() {
-            return flushed;
-        }
-        let outcome = loop {
-            let state = self.state.read();
-            if !state.is_recorded {
-                drop(state);
-                self.record()?;
-                continue;
-            }
-            // With the lock: a member that is lost before the flush lacks them too.
-            let flushed = std::mem::take(&mut *state.unflushed.lock());
-            let outcome = on_all(&state, |_, device| device.flush());
-            if !matches!(&outcome, Ok(failed) if failed.is_empty()) {
-                // A member that is lost now lacks them (invariant 2).
-                state.unflushed.lock().extend(flushed);
-            }
-            break outcome;
-        };
-        let failed = outcome?;
-        if failed.is_empty() { Ok(()) } else { self.lose(failed, None) }
+        self.flush_all()
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {

@@ -20,6 +20,7 @@ mod create;
 mod device;
 mod error;
 mod files;
+mod flushing;
 mod member;
 mod membership;
 mod moving;

@@ -51,7 +51,7 @@ impl<D: Device> State<D> {
     }
 
     /// Refuses what would be acknowledged after rosters could not be written (invariant 8).
-    fn check_recorded(&self) -> Result<()> {
+    pub(crate) fn check_recorded(&self) -> Result<()> {
         match self.has_failed {
             false => Ok(()),
             true => {
@@ -61,18 +61,6 @@ impl<D: Device> State<D> {
                 Err(Error::Io { operation: "write", offset: 0, len_bytes: 0, source })
             }
         }
-    }
-
-    /// Flushes the members with writes that no flush has made durable.
-    fn flush_dirty(&self) -> Result<()> {
-        self.check_recorded()?;
-        let mut outcome = Ok(());
-        for slot in self.slots.iter().filter(|slot| slot.is_dirty.swap(false, Ordering::AcqRel)) {
-            let flushed = slot.device.as_ref().map_or(Ok(()), |device| device.flush());
-            slot.is_dirty.fetch_or(flushed.is_err(), Ordering::Release);
-            outcome = outcome.and(flushed);
-        }
-        outcome
     }
 
     /// The segments of each member from which the volume may take some: none of one that leaves.
@@ -115,12 +103,6 @@ impl<D: Device> DeviceSet<D> {
         let rooms = state.rooms(spread).into_iter();
         let body: u64 = rooms.map(|room| u64::from(room.saturating_sub(HEAD_SEGMENTS))).sum();
         Some(((u64::from(HEAD_SEGMENTS) + body) << spread.segment_size_log2()) + TAIL_LEN_BYTES)
-    }
-
-    /// Flushes, with the lock for that. `None`: the volume is not spread over its members.
-    pub(crate) fn flush_spread(&self) -> Option<Result<()>> {
-        let state = self.state.read();
-        state.spread.as_ref().map(|_| state.flush_dirty())
     }
 
     /// See [`Device::extend`]. `None`: the volume is not spread over its members.

@@ -78,6 +78,8 @@ pub struct DeviceSet<D> {
     pub(crate) is_open: AtomicBool,
     /// See [`State`].
     pub(crate) known: Arc<BriefRwLock<Option<Spread>>>,
+    /// Whether members are flushed one after the other.
+    pub(crate) is_in_turn: bool,
 }
 
 /// What the rosters state.
@@ -294,6 +296,7 @@ impl<D: Device> DeviceSet<D> {
             state: RwLock::new(state),
             opening: Mutex::default(),
             is_open: AtomicBool::new(is_open),
+            is_in_turn: false,
         }
     }
 
@@ -452,7 +455,7 @@ impl<D: Device> DeviceSet<D> {
                 self.mark(offset, len_bytes)?;
                 continue;
             }
-            let outcome = on_all(&state, |_, device| change(device, offset, len_bytes));
+            let outcome = on_all(&state, |device| change(device, offset, len_bytes));
             if state.slots.len() > 1 {
                 // Also if it failed: what the members have there may differ.
                 state.unflushed.lock().extend(state.regions(offset, len_bytes));
@@ -680,17 +683,23 @@ pub(crate) fn nothing_in_sync() -> Error {
     Error::Io { operation: "read", offset: 0, len_bytes: 0, source }
 }
 
-/// Does something to all members that are not missing. Returns those that failed, unless all did
+/// Does something to all members that are not missing, one after the other; see [`settled`].
+fn on_all<D: Device>(state: &State<D>, change: impl Fn(&D) -> Result<()>) -> Result<Vec<Failed>> {
+    let slots = state.slots.iter().enumerate();
+    settled(state, slots.filter_map(|(at, slot)| Some((at, change(slot.written()?)))))
+}
+
+/// Of what members have answered, each by its number: returns those that failed, unless all did
 /// that have everything, or the caller can try it again.
-pub(crate) fn on_all<D: Device>(
+pub(crate) fn settled<D: Device>(
     state: &State<D>,
-    change: impl Fn(usize, &D) -> Result<()>,
+    answers: impl Iterator<Item = (usize, Result<()>)>,
 ) -> Result<Vec<Failed>> {
     let mut failed: Vec<Failed> = Vec::new();
     let mut has_everything = false;
-    for (at, slot) in state.slots.iter().enumerate() {
-        let Some(device) = slot.written() else { continue };
-        match change(at, device) {
+    for (at, answer) in answers {
+        let slot = &state.slots[at];
+        match answer {
             Ok(()) => has_everything |= slot.state == MemberState::InSync,
             Err(error @ Error::Io { .. }) if !error.is_no_space() => {
                 failed.push((slot.uuid, error));

@@ -1,5 +1,6 @@
 //! Sets over simulated devices.
 
+mod flushing;
 mod spread;
 
 use std::path::PathBuf;

@@ -58,7 +58,9 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<DeviceSet<Part<D>>> {
         found[lost].device().fail_after(lots.below(80));
     }
     let clock: Arc<dyn Clock> = clock();
-    let set = DeviceSet::assemble(found, is_degraded, clock).map_err(|error| error.to_string())?;
+    let set = DeviceSet::assemble(found, is_degraded, clock)
+        .map_err(|error| error.to_string())?
+        .in_turn();
     if lot == 2 {
         set.prefer(1);
     }
@@ -79,7 +81,7 @@ impl Engine for MirroredEngine {
             .enumerate()
             .map(|(at, half)| (Uuid([at as u8 + 1; 16]), format!("half {at}").into(), half));
         let set = DeviceSet::create(self.log.format.uuid, named.collect(), clock());
-        self.log.format(Arc::new(set.map_err(|error| error.to_string())?))
+        self.log.format(Arc::new(set.map_err(|error| error.to_string())?.in_turn()))
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {

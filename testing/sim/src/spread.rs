@@ -72,7 +72,7 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<Assembled<D>> {
     let members = set.members();
     let is_member = |at: usize| members.iter().any(|it| it.path.ends_with(format!("part {at}")));
     let spare = others.into_iter().find(|(at, _)| !is_member(*at) && !known.contains(at));
-    Ok(Assembled { set, spare, lots })
+    Ok(Assembled { set: set.in_turn(), spare, lots })
 }
 
 fn with_steps(device: &Arc<dyn Device>) -> Outcome<Arc<dyn Device>> {
@@ -98,7 +98,7 @@ impl Engine for SpreadEngine {
         let named = named.map(|(at, part)| (uuid(at), format!("part {at}").into(), part)).collect();
         let log2 = self.segment_len_bytes().ilog2() as u8;
         let set = DeviceSet::create_spread(self.log.format.uuid, log2, named, clock());
-        self.log.format(Arc::new(set.map_err(text)?))
+        self.log.format(Arc::new(set.map_err(text)?.in_turn()))
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {
