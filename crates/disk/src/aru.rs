@@ -173,6 +173,7 @@ pub struct Aru<'a> {
 impl<'a> Aru<'a> {
     /// A unit that changes nothing yet.
     #[must_use]
+    #[inline]
     pub fn new(view: View) -> Self {
         Self {
             view,
@@ -186,17 +187,20 @@ impl<'a> Aru<'a> {
 
     /// Which version it changes.
     #[must_use]
+    #[inline]
     pub const fn view(&self) -> View {
         self.view
     }
 
     /// Its changes, in their order.
     #[must_use]
+    #[inline]
     pub fn ops(&self) -> &[Op<'a>] {
         &self.ops
     }
 
     /// Adds any change.
+    #[inline]
     pub fn push(&mut self, op: Op<'a>) -> &mut Self {
         self.ops.push(op);
         self
@@ -256,6 +260,7 @@ impl<'a> Aru<'a> {
 
     /// The indexes of the changes that [`Self::write_pages_to_change`] added, ascending.
     #[must_use]
+    #[inline]
     pub fn kept(&self) -> &[u32] {
         &self.kept
     }
@@ -274,6 +279,7 @@ impl<'a> Aru<'a> {
 
     /// The conditions on which it is committed; all must hold.
     #[must_use]
+    #[inline]
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
@@ -295,6 +301,7 @@ impl<'a> Aru<'a> {
 
     /// Makes the unit as new: it changes nothing, on no condition, and uses no reservation. It
     /// keeps its view and its memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.ops.clear();
         self.reservation = None;
@@ -311,12 +318,14 @@ impl<'a> Aru<'a> {
 
     /// The reservation that it uses.
     #[must_use]
+    #[inline]
     pub const fn reservation(&self) -> Option<&Reservation> {
         self.reservation.as_ref()
     }
 
     /// Takes the reservation out.
     #[must_use]
+    #[inline]
     pub const fn take_reservation(&mut self) -> Option<Reservation> {
         self.reservation.take()
     }

@@ -43,6 +43,7 @@ impl Ledger {
     /// What others have reserved than the one who has `own`. A reservation of another disk counts
     /// as none.
     #[must_use]
+    #[inline]
     pub fn reserved_by_others_bytes(&self, own: Option<&Reservation>) -> u64 {
         let own = own.filter(|own| std::ptr::eq(&raw const *own.ledger, self));
         self.reserved_bytes().saturating_sub(own.map_or(0, Reservation::len_bytes))
@@ -59,6 +60,7 @@ pub struct Reservation {
 impl Reservation {
     /// How much is reserved, with what the disk needs to store that much.
     #[must_use]
+    #[inline]
     pub const fn len_bytes(&self) -> u64 {
         self.len_bytes
     }

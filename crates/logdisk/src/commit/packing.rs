@@ -1,5 +1,6 @@
 //! Compressing a unit's pages, before the engine's lock is taken.
 
+use std::iter;
 use std::ops::Range;
 
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
@@ -7,7 +8,9 @@ use dendro_disk::{Aru, Lid, ListCompression, ListHints, Op, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::compression::{Compression, Packer};
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
+use smallvec::SmallVec;
 
+use crate::commit::unit::pages_of;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, without_zeros};
 use crate::volume::Volume;
@@ -20,10 +23,18 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// What is stored of the page at this place among the pages of the unit, if it is compressed.
-    pub(super) fn content(&self, at: usize) -> Option<Content<'_>> {
-        let (range, compression) = self.pages.get(at)?.as_ref()?;
-        Some(Content::compressed(&self.bytes[range.clone()], *compression))
+    /// What is stored of the unit's pages, in its order.
+    #[inline(never)]
+    pub(super) fn contents<'a>(&'a self, aru: &'a Aru<'_>) -> SmallVec<[Content<'a>; 1]> {
+        // Pages after the last compressed one may not be listed.
+        let packed = self.pages.iter().map(Option::as_ref).chain(iter::repeat(None));
+        let content = |(page, packed): (&'a [u8], Option<&'a (Range<usize>, Compression)>)| {
+            packed.map_or_else(
+                || Content::of_page(page),
+                |(range, with)| Content::compressed(&self.bytes[range.clone()], *with),
+            )
+        };
+        pages_of(aru).zip(packed).map(content).collect()
     }
 
     /// Adds pages of one list, some of which may be compressed.
@@ -89,14 +100,19 @@ impl Volume {
     ///
     /// # Errors
     /// The hints of a list cannot be read.
+    #[inline]
     pub(super) fn pack(&self, aru: &Aru<'_>) -> Result<Option<Packed>> {
-        let compressors = self.compressors();
-        let asks = aru.ops().iter().filter_map(hints_of).any(|(_, hints)| {
-            matches!(hints.compression, ListCompression::Lz4 | ListCompression::Zstd)
-        });
-        if !compressors.may_compress() && !asks {
-            return Ok(None);
+        let asks = aru.ops().iter().any(asks_for_compression);
+        if asks || self.compressors().may_compress() {
+            self.pack_if_marked(aru, asks)
+        } else {
+            Ok(None)
         }
+    }
+
+    #[inline(never)]
+    fn pack_if_marked(&self, aru: &Aru<'_>, asks: bool) -> Result<Option<Packed>> {
+        let compressors = self.compressors();
         let writes = aru.ops().iter().any(|op| matches!(op, Op::WritePages { .. }));
         let packed = if writes { self.pack_pages(aru)? } else { None };
         if packed.is_none() && !asks {
@@ -157,7 +173,18 @@ impl Volume {
     }
 }
 
+/// Whether an operation makes a list one whose pages are to be compressed.
+const fn asks_for_compression(op: &Op<'_>) -> bool {
+    match hints_of(op) {
+        Some((_, hints)) => {
+            matches!(hints.compression, ListCompression::Lz4 | ListCompression::Zstd)
+        }
+        None => false,
+    }
+}
+
 /// The list whose hints an operation sets, and the hints.
+#[inline]
 const fn hints_of(op: &Op<'_>) -> Option<(Lid, ListHints)> {
     match *op {
         Op::CreateList { list, hints }

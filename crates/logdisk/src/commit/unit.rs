@@ -71,21 +71,21 @@ pub(super) struct Contents<'a> {
 impl<'a> Contents<'a> {
     /// The contents of the pages; those that are in `packed` are compressed.
     pub(crate) fn of(aru: &'a Aru<'_>, packed: Option<&'a Packed>) -> Self {
-        let mut pages = SmallVec::new();
-        for op in aru.ops() {
-            let Op::WritePages { data, .. } = op else { continue };
-            let Some(packed) = packed else {
-                pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
-                continue;
-            };
-            for page in data.chunks(PAGE_SIZE) {
-                let compressed = packed.content(pages.len());
-                pages.push(compressed.unwrap_or_else(|| Content::of_page(page)));
-            }
-        }
+        let pages = match packed {
+            Some(packed) => packed.contents(aru),
+            None => pages_of(aru).map(Content::of_page).collect(),
+        };
         let kept = if aru.kept().is_empty() { SmallVec::new() } else { kept_of(aru, &pages) };
         Self { pages, kept }
     }
+}
+
+/// The pages that a unit writes, in its order; the last one of an operation may be shorter.
+pub(super) fn pages_of<'a>(aru: &'a Aru<'_>) -> impl Iterator<Item = &'a [u8]> {
+    aru.ops().iter().flat_map(|op| match op {
+        Op::WritePages { data, .. } => data.chunks(PAGE_SIZE),
+        _ => [].chunks(PAGE_SIZE),
+    })
 }
 
 /// The pages of a unit that are kept in memory: copies, with their places among `pages`.
