@@ -10,7 +10,6 @@ use dendro_format::compression::{Compression, Packer};
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
 use smallvec::SmallVec;
 
-use crate::commit::unit::pages_of;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, without_zeros};
 use crate::volume::Volume;
@@ -23,9 +22,12 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// What is stored of the unit's pages, in its order.
+    /// What is stored of these pages, which are all of the unit, in its order.
     #[inline(never)]
-    pub(super) fn contents<'a>(&'a self, aru: &'a Aru<'_>) -> SmallVec<[Content<'a>; 1]> {
+    pub(super) fn contents<'a>(
+        &'a self,
+        pages: impl Iterator<Item = &'a [u8]>,
+    ) -> SmallVec<[Content<'a>; 1]> {
         // Pages after the last compressed one may not be listed.
         let packed = self.pages.iter().map(Option::as_ref).chain(iter::repeat(None));
         let content = |(page, packed): (&'a [u8], Option<&'a (Range<usize>, Compression)>)| {
@@ -34,7 +36,7 @@ impl Packed {
                 |(range, with)| Content::compressed(&self.bytes[range.clone()], *with),
             )
         };
-        pages_of(aru).zip(packed).map(content).collect()
+        pages.zip(packed).map(content).collect()
     }
 
     /// Adds pages of one list, some of which may be compressed.

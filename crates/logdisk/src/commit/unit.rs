@@ -72,7 +72,7 @@ impl<'a> Contents<'a> {
     /// The contents of the pages; those that are in `packed` are compressed.
     pub(crate) fn of(aru: &'a Aru<'_>, packed: Option<&'a Packed>) -> Self {
         let pages = match packed {
-            Some(packed) => packed.contents(aru),
+            Some(packed) => packed.contents(pages_of(aru)),
             None => pages_of(aru).map(Content::of_page).collect(),
         };
         let kept = if aru.kept().is_empty() { SmallVec::new() } else { kept_of(aru, &pages) };
@@ -81,7 +81,7 @@ impl<'a> Contents<'a> {
 }
 
 /// The pages that a unit writes, in its order; the last one of an operation may be shorter.
-pub(super) fn pages_of<'a>(aru: &'a Aru<'_>) -> impl Iterator<Item = &'a [u8]> {
+fn pages_of<'a>(aru: &'a Aru<'_>) -> impl Iterator<Item = &'a [u8]> {
     aru.ops().iter().flat_map(|op| match op {
         Op::WritePages { data, .. } => data.chunks(PAGE_SIZE),
         _ => [].chunks(PAGE_SIZE),
