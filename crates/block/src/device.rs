@@ -3,10 +3,12 @@
 //! # Invariants
 //! 1. No pages lie past the end of a device that is open for writing. So what it is extended by is
 //!    zeros.
+//! 2. A device that is open gets no smaller.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
@@ -32,7 +34,7 @@ const SCAN_GROUPS: usize = 256;
 pub struct BlockDevice {
     disk: Arc<dyn LogicalDisk>,
     view: View,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     is_read_only: bool,
     description: String,
     locks: PageLocks,
@@ -95,7 +97,14 @@ impl BlockDevice {
             // A crash may have interrupted making it smaller (invariant 1).
             free_pages(&*disk, view, size_bytes / PAGE_BYTES..MAX_PAGE_COUNT)?;
         }
-        Ok(Self { disk, view, size_bytes, is_read_only, description, locks: PageLocks::default() })
+        let (size_bytes, locks) = (AtomicU64::new(size_bytes), PageLocks::default());
+        Ok(Self { disk, view, size_bytes, is_read_only, description, locks })
+    }
+
+    /// Notes that the device has become longer.
+    pub(crate) fn note_size(&self, size_bytes: u64) {
+        // Invariant 2.
+        self.size_bytes.fetch_max(size_bytes, Ordering::Relaxed);
     }
 
     fn read_pages(&self, first_page: u64, buf: &mut [u8]) -> Result<()> {
@@ -253,7 +262,7 @@ impl Runs {
 
 impl Export for BlockDevice {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Relaxed)
     }
 
     fn is_read_only(&self) -> bool {

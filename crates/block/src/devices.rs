@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use dendro_base::sync::Mutex;
+use dendro_base::sync::{Mutex, MutexGuard};
 use dendro_disk::{LogicalDisk, Snapshot, VersionTable, Versions, View};
 use dendro_nbd::{Errno, Export, Exports, Failure, ListedExport};
 
@@ -16,8 +16,25 @@ use crate::manage;
 pub struct Devices {
     disk: Arc<dyn Versions>,
     read_only: bool,
-    /// The devices that are open. All connections to a device share it, and its locks.
-    open: Mutex<HashMap<View, Weak<BlockDevice>>>,
+    shared: Arc<Shared>,
+}
+
+/// What all values for one disk share.
+#[derive(Default)]
+struct Shared {
+    /// Held while a device is being opened, and while versions are changed of which none may be
+    /// opened meanwhile. Taken before `open`.
+    changes: Mutex<()>,
+    /// The devices that are open, and whether for reading. All connections to a device share it,
+    /// and its locks.
+    open: Mutex<HashMap<(View, bool), Weak<BlockDevice>>>,
+}
+
+/// No device is opened as long as this value is there.
+#[derive(Debug)]
+#[must_use]
+pub struct Changing<'a> {
+    _changes: MutexGuard<'a, ()>,
 }
 
 impl std::fmt::Debug for Devices {
@@ -27,10 +44,41 @@ impl std::fmt::Debug for Devices {
 }
 
 impl Devices {
-    /// The devices of `disk`; if `read_only`, for reading.
+    /// The devices of `disk`; if `read_only`, for reading. Whatever opens devices of a disk needs
+    /// this value, or one that [`Self::for_reading`] has made of it.
     #[must_use]
     pub fn new(disk: Arc<dyn Versions>, read_only: bool) -> Self {
-        Self { disk, read_only, open: Mutex::default() }
+        Self { disk, read_only, shared: Arc::default() }
+    }
+
+    /// The same devices, for reading.
+    #[must_use]
+    pub fn for_reading(&self) -> Self {
+        Self { disk: Arc::clone(&self.disk), read_only: true, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Lets nobody open a device until what this returns is dropped.
+    pub fn changing(&self) -> Changing<'_> {
+        Changing { _changes: self.shared.changes.lock() }
+    }
+
+    /// The versions that somebody has open. They get fewer by themselves, and more unless somebody
+    /// is [changing](Self::changing) something.
+    #[must_use]
+    pub fn open_views(&self) -> Vec<View> {
+        let open = self.shared.open.lock();
+        let is_open = |device: &Weak<BlockDevice>| device.strong_count() > 0;
+        open.iter().filter(|(_, device)| is_open(device)).map(|((view, _), _)| *view).collect()
+    }
+
+    /// The device that `view` is, as somebody has it open for writing, and for reading.
+    pub(crate) fn opened(&self, view: View) -> Vec<Arc<BlockDevice>> {
+        let open = self.shared.open.lock();
+        [false, true].iter().filter_map(|mode| open.get(&(view, *mode))?.upgrade()).collect()
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<dyn Versions> {
+        &self.disk
     }
 
     /// The only device.
@@ -81,20 +129,22 @@ impl Exports for Devices {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, Failure> {
+        let _changes = self.shared.changes.lock();
         let view = match name {
             "" => self.default_view()?,
             name => view_of(&self.disk.versions(), name)
                 .ok_or_else(|| invalid(format!("there is no block device '{name}'")))?,
         };
-        let mut open = self.open.lock();
-        if let Some(device) = open.get(&view).and_then(Weak::upgrade) {
+        let key = (view, self.read_only);
+        if let Some(device) = self.shared.open.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(device);
         }
-        open.retain(|_, device| device.strong_count() > 0);
         let disk = Arc::clone(&self.disk) as Arc<dyn LogicalDisk>;
         let device =
             Arc::new(BlockDevice::open(disk, view, self.read_only, description(view).into())?);
-        open.insert(view, Arc::downgrade(&device));
+        let mut open = self.shared.open.lock();
+        open.retain(|_, device| device.strong_count() > 0);
+        open.insert(key, Arc::downgrade(&device));
         Ok(device)
     }
 }

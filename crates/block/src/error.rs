@@ -31,6 +31,30 @@ pub enum Error {
          {MAX_SIZE_BYTES}"
     )]
     BadSize(u64),
+    /// A name that no device has.
+    #[error("there is no such block device")]
+    NotFound,
+    /// A device was to become smaller, and the caller has not said that it may.
+    #[error("has {0} bytes; --shrink makes it smaller, and what lies behind the new end is lost")]
+    WouldShrink(u64),
+    /// A device that clients have open was to become smaller.
+    #[error(
+        "clients are connected to it, who count on its {0} bytes; disconnect them first, or make \
+         it longer"
+    )]
+    CannotShrink(u64),
+    /// A device or a snapshot that clients have open was to be deleted.
+    #[error("clients are connected to {0}; disconnect them first")]
+    Connected(String),
+    /// The main branch was to be deleted.
+    #[error("is the main branch of the volume, which stays")]
+    MainBranch,
+    /// A device was to be deleted without its snapshots, which have these titles.
+    #[error("has snapshots, which --snapshots deletes too: {0}")]
+    HasSnapshots(String),
+    /// A snapshot was to be deleted that is held.
+    #[error("{0} is held; `dendro snapshot release` lets it be deleted")]
+    Held(String),
 }
 
 impl From<Error> for Failure {
@@ -39,7 +63,15 @@ impl From<Error> for Failure {
             Error::Disk(DiskError::NoSpace { .. }) => Errno::NoSpace,
             Error::Disk(DiskError::ReadOnly(_)) => Errno::NotPermitted,
             Error::Disk(_) | Error::LaterVersion(_) | Error::DamagedSize(_) => Errno::Io,
-            Error::NoDevice(_) | Error::BadSize(_) => Errno::Invalid,
+            Error::NoDevice(_)
+            | Error::BadSize(_)
+            | Error::NotFound
+            | Error::WouldShrink(_)
+            | Error::CannotShrink(_)
+            | Error::Connected(_)
+            | Error::MainBranch
+            | Error::HasSnapshots(_)
+            | Error::Held(_) => Errno::Invalid,
         };
         Self::new(errno, error.to_string())
     }

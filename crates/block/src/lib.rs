@@ -7,8 +7,9 @@
 //!
 //! - [`BlockDevice`]: a device that is open. A write is one unit, so that it takes effect whole or
 //!   not at all, in the order of all commits.
-//! - [`Devices`]: all devices of a disk, by names, for a server of NBD.
-//! - [`create`], [`resize`], [`list`]: what is done with devices from outside.
+//! - [`Devices`]: all devices of a disk, by names, for a server of NBD; makes, resizes and deletes
+//!   devices, also while clients have some open.
+//! - [`create`], [`resize`], [`list`]: the same for who has the disk to itself.
 //!
 //! # Modules, each of which uses only those above it
 //!
@@ -19,10 +20,12 @@
 //! | `locks` | ranges of pages that are being changed |
 //! | `device` | a device that is open |
 //! | `manage` | making, resizing and listing devices |
-//! | `devices` | names of devices |
+//! | `devices` | names of devices, and which are open |
+//! | `changes` | changes beside clients that have devices open |
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod description;
 mod device;
 mod devices;
@@ -34,7 +37,7 @@ use dendro_disk::Lid;
 
 pub use description::{DescriptionV1, check_size};
 pub use device::BlockDevice;
-pub use devices::Devices;
+pub use devices::{Changing, Devices};
 pub use error::{Error, MAX_SIZE_BYTES, Result};
 pub use manage::{Listed, create, list, resize, size_bytes};
 

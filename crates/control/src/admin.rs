@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
+use crate::messages::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
 use crate::messages::check::{CheckProgress, CheckReport, CheckRequest};
 use crate::messages::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
@@ -138,6 +139,18 @@ pub trait Admin: Cleaning {
     /// Why it was not done; nothing has changed then.
     fn devices(&self, _request: &DevicesRequest) -> Result<DevicesInfo, AdminError> {
         Err(AdminError("nothing is known of devices here".into()))
+    }
+
+    /// Lists, makes, resizes or deletes block devices in the volume. Returns all that there are, or
+    /// those that were made, resized or deleted.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn block_devices(
+        &self,
+        _request: &BlockDevicesRequest,
+    ) -> Result<Vec<BlockDeviceInfo>, AdminError> {
+        Err(AdminError("nothing is known of block devices here".into()))
     }
 
     /// Receives the version of the stream that comes from the socket `from`.

@@ -6,9 +6,9 @@
 //!
 //! The modules, each using only those before it:
 //!
-//! - `messages`: what is said. [`Request`] and [`Reply`], and by subject [`check`],
-//!   [`cleaning`], [`coalescing`], [`damage`], [`devices`], [`resizing`], [`scrub`], [`streams`]
-//!   and [`versions`].
+//! - `messages`: what is said. [`Request`] and [`Reply`], and by subject [`block_devices`],
+//!   [`check`], [`cleaning`], [`coalescing`], [`damage`], [`devices`], [`resizing`], [`scrub`],
+//!   [`streams`] and [`versions`].
 //! - [`socket`]: where the sockets are, lines and descriptors over a connection, and the files
 //!   beside a socket ([`identity_file`], [`closing_error`]). [`Caller`]: the other end's user.
 //! - `admin`: [`Admin`] and [`Cleaning`], the operations that a daemon implements. This crate knows
@@ -34,8 +34,8 @@ pub use messages::{
     Addressee, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, MountNamed, MountReply, MountRequest, Outcome,
     PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo, ServedInfo, SetRequest, SpaceInfo,
-    SuperblockInfo, UnmountRequest, ViewInfo, VolumeInfo, check, cleaning, coalescing, damage,
-    devices, parse_request, resizing, scrub, streams, versions,
+    SuperblockInfo, UnmountRequest, ViewInfo, VolumeInfo, block_devices, check, cleaning,
+    coalescing, damage, devices, parse_request, resizing, scrub, streams, versions,
 };
 pub use server::{Gate, Scrape, Server};
 pub use socket::{Caller, closing_error, identity_file};

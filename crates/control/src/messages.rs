@@ -3,6 +3,7 @@
 //! A message is one line of JSON. A [`Request`] holds a [`Command`], a [`Reply`] an [`Outcome`].
 //! The other modules hold what these are made of, one subject each.
 
+pub mod block_devices;
 pub mod check;
 pub mod cleaning;
 pub mod coalescing;

@@ -5,9 +5,11 @@
 //! - [`mounting`]: mounts that commands have made. [`user_mounts`]: mounts that the daemon makes
 //!   for other users. [`other_users`]: requests of these.
 //! - [`streams`]: send streams. [`options`]: changes of options. [`damage`]: damage found in use.
-//!   [`devices`]: the devices that the volume lies on. [`refusal`]: refusals of requests.
+//!   [`devices`]: the devices that the volume lies on. [`block_devices`]: those that lie in it.
+//!   [`refusal`]: refusals of requests.
 
 mod answers;
+mod block_devices;
 mod damage;
 mod devices;
 mod handover;
@@ -23,6 +25,7 @@ mod versions;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
+use dendro_control::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
 use dendro_control::check::{CheckProgress, CheckReport, CheckRequest};
 use dendro_control::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
@@ -154,6 +157,13 @@ impl Admin for Daemon<'_> {
 
     fn devices(&self, request: &DevicesRequest) -> Result<DevicesInfo, AdminError> {
         self.change_devices(request)
+    }
+
+    fn block_devices(
+        &self,
+        request: &BlockDevicesRequest,
+    ) -> Result<Vec<BlockDeviceInfo>, AdminError> {
+        self.answer_block_devices(request)
     }
 
     fn receive(

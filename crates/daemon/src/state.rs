@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
+use dendro_block::Devices as BlockDevices;
 use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::OpenOptions;
@@ -41,6 +42,8 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) options: Mutex<MountOptions>,
     /// Held while a view is being mounted, and while versions are deleted.
     pub(crate) changes: Mutex<()>,
+    /// The block devices in the volume, of which clients of NBD may have some open.
+    pub(crate) block_devices: BlockDevices,
     /// Damaged blocks.
     pub(crate) damage: DamageTable,
     /// The scrub of the volume.
@@ -73,6 +76,7 @@ impl<'volume> Daemon<'volume> {
             views: Arc::default(),
             options: Mutex::new(config.options.clone()),
             changes: Mutex::default(),
+            block_devices: BlockDevices::new(volume.parts().0, volume.is_read_only()),
             damage: DamageTable::of(volume),
             scrub: Scrubber::of(volume),
             checks: Checks::default(),

@@ -60,7 +60,7 @@ pub struct Extent {
 /// What [`Self::flush`] makes durable is everything that was done before on this device, by any
 /// connection, because the server tells clients so.
 pub trait Export: Send + Sync {
-    /// Its size, which does not change.
+    /// Its size. It may become larger while the export is open, and no smaller.
     fn size_bytes(&self) -> u64;
 
     /// Whether it can only be read.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod changes;
 mod contents;
 mod crashes;
 mod doc_tables;

@@ -7,8 +7,8 @@ use dendro_daemon::text;
 
 /// The part of a help text that says how devices are named.
 const NAMING: &str = "\
-DEVICE is VOLUME/NAME or VOLUME:NAME, where VOLUME is an image file or a block device that is not
-mounted, or UUID=… or LABEL=… of a block device.";
+DEVICE is VOLUME/NAME or VOLUME:NAME, where VOLUME is an image file or a block device, or UUID=…
+or LABEL=… of one; where it is mounted, also MOUNT:NAME. `dendro nbd` may serve it meanwhile.";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -36,13 +36,13 @@ pub(crate) enum BlockVerb {
     },
     /// List block devices and their snapshots
     List {
-        /// An image file or a block device that is not mounted
+        /// An image file, a block device, or a path in a mount
         volume: PathBuf,
         /// Print the facts as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Give a block device another size
+    /// Give a block device another size, more alone while clients of NBD are connected
     #[command(after_help = NAMING)]
     Resize {
         /// The volume, and the device in it
@@ -57,7 +57,7 @@ pub(crate) enum BlockVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Delete a block device
+    /// Delete a block device that no client of NBD is connected to
     #[command(after_help = NAMING)]
     Delete {
         /// The volume, and the device in it

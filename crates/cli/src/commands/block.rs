@@ -1,84 +1,84 @@
 //! `dendro block`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use dendro_block::{Listed, check_size, create, list, resize, size_bytes};
-use dendro_control::Pong;
-use dendro_daemon::{holder, text};
-use dendro_disk::{ClientKind, LogicalDisk, Snapshot, VersionTable, Versions, View, make_client};
-use dendro_logdisk::LogDisk;
+use dendro_block::Devices;
+use dendro_control::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
+use dendro_daemon::{block_devices, text};
+use dendro_disk::LogicalDisk;
 use serde::Serialize;
 
 use crate::args::block::{BlockArgs, BlockVerb};
 use crate::failure::{Failure, usage};
 use crate::offline;
 use crate::output::{self, json};
-use crate::target::{self, Keeper, Served, Target, tag};
+use crate::target::{self, Keeper, tag};
 
 pub(crate) fn run(args: &BlockArgs, quiet: bool) -> Result<(), Failure> {
     match &args.verb {
         BlockVerb::Create { device, size, json } => {
-            let named = Named::find(device)?;
-            let made = named.change(|disk| named.create(disk, *size))?;
-            report(&named.volume, &made, *json, quiet)
+            let Named { keeper, name } = Named::find(device)?;
+            let request = BlockDevicesRequest::Create { name: name.clone(), size_bytes: *size };
+            let made = ask(&keeper, Some(&name), request)?;
+            report(&keeper, &made, *json, quiet)
         }
         BlockVerb::List { volume, json } => {
-            let volume = unmounted(target::find(&tag::resolve(volume)?)?)?;
-            let disk = Arc::new(offline::open(&volume)?) as Arc<dyn Versions>;
-            let devices = list(&disk).map_err(|error| fail(&volume, &error))?;
-            report(&volume, &devices, *json, false)
+            let keeper = Keeper::of(&tag::resolve(volume)?)?;
+            let devices = ask(&keeper, None, BlockDevicesRequest::List)?;
+            report(&keeper, &devices, *json, false)
         }
         BlockVerb::Resize { device, size, shrink, json } => {
-            let named = Named::find(device)?;
-            let resized = named.change(|disk| named.resize(disk, *size, *shrink))?;
-            report(&named.volume, &resized, *json, quiet)
+            let Named { keeper, name } = Named::find(device)?;
+            let (size_bytes, shrink) = (*size, *shrink);
+            let request = BlockDevicesRequest::Resize { name: name.clone(), size_bytes, shrink };
+            let resized = ask(&keeper, Some(&name), request)?;
+            report(&keeper, &resized, *json, quiet)
         }
         BlockVerb::Delete { device, snapshots, json } => {
-            let named = Named::find(device)?;
-            let deleted = named.change(|disk| named.delete(disk, *snapshots))?;
-            report(&named.volume, &deleted, *json, true)
+            let Named { keeper, name } = Named::find(device)?;
+            let request = BlockDevicesRequest::Delete { name: name.clone(), snapshots: *snapshots };
+            let deleted = ask(&keeper, Some(&name), request)?;
+            report(&keeper, &deleted, *json, true)
         }
     }
 }
 
-fn fail(about: &Path, why: &dyn std::fmt::Display) -> Failure {
-    Failure::new(format_args!("{}: {why}", about.display()))
-}
-
-/// The image file or device, if nobody has it mounted.
-pub(crate) fn unmounted(target: Target) -> Result<PathBuf, Failure> {
-    match target {
-        Target::Unmounted(source) => match holder::serving_blocks(&source) {
-            Some((_, pong)) => Err(is_served(&pong.source, &pong)),
-            None => Ok(source),
-        },
-        Target::Mounted(served) => Err(is_mounted(&served)),
+/// Asks whoever has the volume open, or opens it. `name` is that of the device that it is about.
+fn ask(
+    keeper: &Keeper,
+    name: Option<&str>,
+    request: BlockDevicesRequest,
+) -> Result<Vec<BlockDeviceInfo>, Failure> {
+    let about = name.map_or_else(
+        || keeper.source(),
+        |name| Path::new(&keeper.source()).join(name).display().to_string(),
+    );
+    let fail = |why: &dyn std::fmt::Display| Failure::new(format_args!("{about}: {why}"));
+    match keeper {
+        Keeper::Daemon(served) => {
+            served.client.block_devices(request).map_err(|error| fail(&error))
+        }
+        Keeper::Offline(source) if request == BlockDevicesRequest::List => {
+            let devices = Devices::new(Arc::new(offline::open(source)?), true);
+            block_devices::answer(&devices, &request).map_err(|error| fail(&error))
+        }
+        Keeper::Offline(source) => {
+            let (_devices, disk) = offline::open_for_writing(source, offline::as_mounted())?;
+            let disk = Arc::new(disk);
+            let changed =
+                block_devices::answer(&Devices::new(Arc::clone(&disk) as _, false), &request);
+            let shut_down = disk.shut_down();
+            let changed = changed.map_err(|error| fail(&error))?;
+            shut_down.map_err(|error| fail(&error))?;
+            Ok(changed)
+        }
     }
 }
 
-fn is_served(source: &str, pong: &Pong) -> Failure {
-    Failure::new(format_args!(
-        "{source}: its block devices are served by process {}; `dendro snapshot` and `dendro clone` \
-         work meanwhile, and all else when that has ended",
-        pong.pid
-    ))
-}
-
-fn is_mounted(served: &Served) -> Failure {
-    let (source, place) = (&served.pong.source, served.place());
-    if served.pong.serves_blocks {
-        return is_served(source, &served.pong);
-    }
-    Failure::new(format_args!(
-        "{source}: is mounted on {place}; block devices are made and served while their volume is \
-         not mounted: dendro umount {place}"
-    ))
-}
-
-/// A device, and the volume that it is in.
+/// A device, and who has the volume that it is in.
 struct Named {
-    volume: PathBuf,
+    keeper: Keeper,
     name: String,
 }
 
@@ -97,101 +97,8 @@ impl Named {
         };
         let place = target::find_version(&as_branch)?;
         let name = place.version.branch.filter(|_| place.version.moment.is_none());
-        let volume = match place.keeper {
-            Keeper::Offline(source) => source,
-            Keeper::Daemon(served) => return Err(is_mounted(&served)),
-        };
-        Ok(Self { volume, name: name.ok_or_else(wrong)? })
+        Ok(Self { keeper: place.keeper, name: name.ok_or_else(wrong)? })
     }
-
-    fn fail(&self, why: &dyn std::fmt::Display) -> Failure {
-        fail(&self.volume.join(&self.name), why)
-    }
-
-    /// Opens the volume, and changes it.
-    fn change<T>(&self, change: impl FnOnce(&LogDisk) -> Result<T, Failure>) -> Result<T, Failure> {
-        let (_devices, disk) = offline::open_for_writing(&self.volume, offline::as_mounted())?;
-        let changed = change(&disk);
-        let shut_down = disk.shut_down();
-        let changed = changed?;
-        shut_down.map_err(|error| self.fail(&error))?;
-        Ok(changed)
-    }
-
-    fn listed(&self, view: View, size_bytes: u64) -> Listed {
-        Listed { view, name: self.name.clone(), size_bytes }
-    }
-
-    /// The head of the device, and its size.
-    fn device(&self, disk: &LogDisk) -> Result<Listed, Failure> {
-        let versions = disk.versions();
-        let branch = versions.branch_named(&self.name);
-        let head = branch.ok_or_else(|| self.fail(&"there is no such block device"))?.head();
-        let size = size_bytes(disk, head).map_err(|error| self.fail(&error))?;
-        Ok(self.listed(head, size))
-    }
-
-    fn create(&self, disk: &LogDisk, size: u64) -> Result<Vec<Listed>, Failure> {
-        check_size(size).map_err(|error| self.fail(&error))?;
-        let made =
-            make_client(disk, &self.name, ClientKind::Block, |disk, head| create(disk, head, size));
-        let head = made.map_err(|error| self.fail(&error))?.head();
-        Ok(vec![self.listed(head, size)])
-    }
-
-    fn resize(&self, disk: &LogDisk, size: u64, shrink: bool) -> Result<Vec<Listed>, Failure> {
-        let device = self.device(disk)?;
-        if size < device.size_bytes && !shrink {
-            return Err(self.fail(&format_args!(
-                "has {}; --shrink makes it smaller, and what lies behind the new end is lost",
-                text::size(device.size_bytes)
-            )));
-        }
-        resize(disk, device.view, size).map_err(|error| self.fail(&error))?;
-        Ok(vec![Listed { size_bytes: size, ..device }])
-    }
-
-    fn delete(&self, disk: &LogDisk, with_snapshots: bool) -> Result<Vec<Listed>, Failure> {
-        let device = self.device(disk)?;
-        let versions = disk.versions();
-        if device.view == versions.main_head() {
-            return Err(self.fail(&"is the main branch of the volume, which stays"));
-        }
-        let snapshots = own_snapshots(&versions, device.view);
-        if !snapshots.is_empty() && !with_snapshots {
-            let titles: Vec<_> = snapshots.iter().map(|of| of.title()).collect();
-            return Err(self.fail(&format_args!(
-                "has snapshots, which --snapshots deletes too: {}",
-                titles.join(" ")
-            )));
-        }
-        if let Some(held) = snapshots.iter().find(|snapshot| snapshot.is_held) {
-            return Err(self.fail(&format_args!(
-                "{} is held; `dendro snapshot release` lets it be deleted",
-                held.title()
-            )));
-        }
-        let mut deleted = Vec::new();
-        for snapshot in snapshots {
-            let size = size_bytes(disk, snapshot.view()).unwrap_or(device.size_bytes);
-            let name = self.name.clone() + &snapshot.title();
-            deleted.push(Listed { view: snapshot.view(), name, size_bytes: size });
-        }
-        deleted.push(device);
-        for one in &deleted {
-            disk.delete(one.view).map_err(|error| self.fail(&error))?;
-        }
-        Ok(deleted)
-    }
-}
-
-/// The snapshots in the past of `head` that are in the past of no other head.
-fn own_snapshots(versions: &VersionTable, head: View) -> Vec<&Snapshot> {
-    let heads = versions.branches().map(|branch| branch.head());
-    let others: Vec<_> =
-        heads.filter(|other| *other != head).flat_map(|other| versions.past(other)).collect();
-    let past = versions.past(head).into_iter();
-    past.filter(|snapshot| !others.contains(snapshot)).collect()
 }
 
 /// A device, or a snapshot of one.
@@ -203,9 +110,10 @@ struct Shown<'a> {
     size_bytes: u64,
 }
 
-impl<'a> From<&'a Listed> for Shown<'a> {
-    fn from(Listed { view, name, size_bytes }: &'a Listed) -> Self {
-        Self { name, branch: view.branch, epoch: view.epoch, size_bytes: *size_bytes }
+impl<'a> From<&'a BlockDeviceInfo> for Shown<'a> {
+    fn from(info: &'a BlockDeviceInfo) -> Self {
+        let BlockDeviceInfo { name, branch, epoch, size_bytes } = info;
+        Self { name, branch: *branch, epoch: *epoch, size_bytes: *size_bytes }
     }
 }
 
@@ -215,15 +123,20 @@ struct Report<'a> {
     block_devices: Vec<Shown<'a>>,
 }
 
-fn report(volume: &Path, devices: &[Listed], json: bool, quiet: bool) -> Result<(), Failure> {
+fn report(
+    keeper: &Keeper,
+    devices: &[BlockDeviceInfo],
+    json: bool,
+    quiet: bool,
+) -> Result<(), Failure> {
     if json {
         let block_devices = devices.iter().map(Shown::from).collect();
-        return json::print(&Report { source: volume.display().to_string(), block_devices });
+        return json::print(&Report { source: keeper.source(), block_devices });
     }
     if quiet {
         return Ok(());
     }
-    let row = |device: &Listed| [device.name.clone(), text::size(device.size_bytes)];
+    let row = |device: &BlockDeviceInfo| [device.name.clone(), text::size(device.size_bytes)];
     let rows: Vec<_> = devices.iter().map(row).collect();
     output::print(&output::columns(["name", "size"], &rows, &[1]))
 }

@@ -23,12 +23,11 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::block::unmounted;
 use crate::args::block::NbdArgs;
 use crate::failure::{Failure, usage};
 use crate::offline;
 use crate::output::{self, json};
-use crate::target::{self, tag};
+use crate::target::{self, Target, tag};
 
 /// The port that is registered for NBD.
 const DEFAULT_PORT: u16 = 10809;
@@ -46,7 +45,7 @@ struct Serving {
 }
 
 pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
-    let source = unmounted(target::find(&tag::resolve(&args.volume)?)?)?;
+    let source = unmounted(target::find_open(&tag::resolve(&args.volume)?)?)?;
     let tls = args.tls_certificates.as_deref().map(read_certificates).transpose()?;
     // What cannot be listened at is said before the volume is opened.
     let addresses = args.listen.as_deref().map(|text| addresses(text, args)).transpose()?;
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     // A volume for reading needs no threads.
     let runner = if args.read_only { None } else { Some(Runner::start(&volume)) };
     let runner = runner.transpose().map_err(|error| fail(&error))?;
-    let server = Server::start(listener, exports as Arc<dyn Exports>, tls)?;
+    let server = Server::start(listener, Arc::clone(&exports) as Arc<dyn Exports>, tls)?;
     let (shown, pid) = (source.display().to_string(), std::process::id());
     let serving = Serving { source: shown, uuid, pid, uri, export_count };
     match (args.json, quiet) {
@@ -88,7 +87,8 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
         )),
         (false, true) => {}
     }
-    let admin = control::BlockAdmin::new(disk, &devices, &serving.source, &serving.uri, since);
+    let admin =
+        control::BlockAdmin::new(disk, &devices, exports, &serving.source, &serving.uri, since);
     control::answer_until(&admin, || {
         signals.forever().next();
     });
@@ -97,6 +97,25 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     drop(runner);
     volume.close().map_err(|error| fail(&error))?;
     devices.close().map_err(|error| fail(&error))
+}
+
+/// The image file or device, if nobody has it open.
+fn unmounted(target: Target) -> Result<PathBuf, Failure> {
+    let served = match target {
+        Target::Unmounted(source) => return Ok(source),
+        Target::Mounted(served) => served,
+    };
+    let (source, place) = (&served.pong.source, served.place());
+    if served.pong.serves_blocks {
+        return Err(Failure::new(format_args!(
+            "{source}: its block devices are served already, by process {}",
+            served.pong.pid
+        )));
+    }
+    Err(Failure::new(format_args!(
+        "{source}: is mounted on {place}; block devices are served while their volume is not \
+         mounted: dendro umount {place}"
+    )))
 }
 
 fn read_certificates(directory: &Path) -> Result<TlsConfig, Failure> {

@@ -107,15 +107,71 @@ fn snapshots_and_clones_are_made_while_devices_are_served() {
     }
     let listed = scratch.dendro(["snapshot", "list", &image]).succeeds();
     assert!(listed.out.contains("kept"), "{listed:?}");
-    // What would take a device away from its clients has to wait.
+    // What would take a device away from its clients is refused.
     let kept = format!("{image}:disk@kept");
-    scratch.dendro(["snapshot", "delete", &kept]).fails(1, &["dendro nbd"]);
-    scratch.dendro(["rollback", &kept]).fails(1, &["dendro nbd"]);
-    let pid = format!("served by process {}", pid(&scratch));
-    scratch.dendro(["block", "list", &image]).fails(1, &[&pid]);
+    scratch.dendro(["rollback", &kept]).fails(1, &[":disk", "disconnect them first"]);
+    let pid = format!("served already, by process {}", pid(&scratch));
     scratch.dendro(["nbd", &image]).fails(1, &[&pid]);
+    drop(client);
+    wait_until("it is closed", || scratch.dendro(["rollback", &kept]).code == Some(0));
+    let rolled_back = open(&socket, "disk").read(0, 6).unwrap().unwrap().data;
+    assert_eq!(rolled_back, b"before");
     end(server);
-    assert_eq!(names(&scratch), ["disk", "disk@kept", "copy", "copy@kept"]);
+    let left = names(&scratch);
+    for name in ["disk", "disk@kept", "copy", "copy@kept"] {
+        assert!(left.iter().any(|left| left == name), "{name}: {left:?}");
+    }
+}
+
+/// Devices change beside clients that have others open, whoever has the volume.
+fn change_beside_clients(scratch: &Scratch, socket: &str) {
+    let volume = scratch.image();
+    let (disk, other) = (format!("{volume}/disk"), format!("{volume}:other"));
+    let mut client = open(socket, "disk");
+    client.write((1 << 20) - 3, b"end", 0).unwrap().unwrap();
+    scratch.dendro(["block", "create", &other, "2M"]).succeeds();
+    scratch.dendro(["block", "create", &other, "2M"]).fails(1, &["other: ", "already"]);
+    assert_eq!(names(scratch), ["disk", "other"]);
+    let mut second = open(socket, "other");
+    second.write(0, b"second", 1).unwrap().unwrap();
+    let used = |name: &str| format!("clients are connected to {name}");
+    scratch.dendro(["block", "delete", &disk]).fails(1, &[&used("disk"), "disconnect"]);
+    scratch.dendro(["block", "delete", &other]).fails(1, &[&used("other"), "disconnect"]);
+    scratch.dendro(["client", "delete", &other]).fails(1, &["disconnect them first"]);
+    scratch.dendro(["block", "resize", "--shrink", &disk, "4K"]).fails(1, &["disconnect"]);
+    scratch.dendro(["block", "resize", &disk, "2M"]).succeeds();
+    // The client reads and writes as before, and the next one sees the size.
+    assert_eq!(client.read((1 << 20) - 3, 3).unwrap().unwrap().data, b"end");
+    let mut next = open(socket, "disk");
+    assert_eq!(next.size_bytes(), 2 << 20);
+    next.write((2 << 20) - 3, b"END", 0).unwrap().unwrap();
+    scratch.dendro(["branch", "rename", &other, "new"]).succeeds();
+    assert_eq!(second.read(0, 6).unwrap().unwrap().data, b"second");
+    drop(second);
+    let delete = || scratch.dendro(["block", "delete", &format!("{volume}/new")]).code;
+    wait_until("it is deleted", || delete() == Some(0));
+    assert_eq!(names(scratch), ["disk"]);
+}
+
+/// What [`change_beside_clients`] has left, once nobody has the volume.
+fn check_changed(scratch: &Scratch) {
+    assert_eq!(names(scratch), ["disk"]);
+    scratch.dendro(["check", &scratch.image()]).succeeds();
+    let (server, socket) = serve(scratch, &[]);
+    let mut client = open(&socket, "");
+    assert_eq!(client.read((1 << 20) - 3, 6).unwrap().unwrap().data, b"end\0\0\0");
+    assert_eq!(client.read((2 << 20) - 3, 3).unwrap().unwrap().data, b"END");
+    end(server);
+}
+
+#[test]
+fn devices_are_changed_while_they_are_served() {
+    let scratch = Scratch::with_volume();
+    scratch.dendro(["block", "create", &format!("{}/disk", scratch.image()), "1M"]).succeeds();
+    let (server, socket) = serve(&scratch, &[]);
+    change_beside_clients(&scratch, &socket);
+    end(server);
+    check_changed(&scratch);
 }
 
 #[test]
@@ -191,7 +247,7 @@ fn a_port_of_this_machine_needs_no_certificates() {
 }
 
 #[test]
-fn a_volume_that_is_mounted_has_to_be_unmounted_first() {
+fn devices_are_changed_while_the_volume_is_mounted() {
     if skips_mounts() {
         return;
     }
@@ -200,9 +256,16 @@ fn a_volume_that_is_mounted_has_to_be_unmounted_first() {
     let image = scratch.image();
     for target in [&image, &scratch.mount_point()] {
         scratch.dendro(["nbd", target]).fails(1, &["is mounted on", "dendro umount"]);
-        scratch.dendro(["block", "list", target]).fails(1, &["is mounted on", "dendro umount"]);
+        scratch.dendro(["block", "list", target]).succeeds();
     }
     let disk = format!("{image}/disk");
-    scratch.dendro(["block", "create", &disk, "1G"]).fails(1, &["is mounted on"]);
+    scratch.dendro(["block", "create", &disk, "1M"]).succeeds();
+    scratch
+        .dendro(["block", "resize", &format!("{}:disk", scratch.mount_point()), "2M"])
+        .succeeds();
+    scratch.dendro(["block", "resize", &disk, "1M"]).fails(1, &["--shrink"]);
+    scratch.dendro(["block", "delete", &disk]).succeeds();
+    scratch.dendro(["block", "create", &disk, "1M"]).succeeds();
     scratch.umount();
+    assert_eq!(names(&scratch), ["disk"]);
 }

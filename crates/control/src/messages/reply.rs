@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL_VERSION;
+use super::block_devices::BlockDeviceInfo;
 use super::check::{CheckProgress, CheckReport};
 use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segments, Waited};
 use super::coalescing::Coalesced;
@@ -74,6 +75,9 @@ pub enum Outcome {
     Resized(Resized),
     /// The reply to [`Command::Devices`](super::Command::Devices).
     Devices(DevicesInfo),
+    /// The reply to [`Command::BlockDevices`](super::Command::BlockDevices): all devices, or those
+    /// that were changed.
+    BlockDevices(Vec<BlockDeviceInfo>),
     /// The reply to [`Command::Receive`](super::Command::Receive), when the version is durable.
     Received(Box<ReceivedInfo>),
     /// The reply to [`Command::Mount`](super::Command::Mount).

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL_VERSION;
 use super::addressee::Addressee;
+use super::block_devices::BlockDevicesRequest;
 use super::check::CheckRequest;
 use super::cleaning::{
     BlocksNamed, BlocksRequest, CleanerChange, MAX_BLOCKS, MAX_SEGMENTS, SegmentsNamed,
@@ -78,6 +79,8 @@ pub enum Command {
     Resize(ResizeRequest),
     /// List or change the devices that the volume lies on.
     Devices(DevicesRequest),
+    /// List, make, resize and delete block devices in the volume.
+    BlockDevices(BlockDevicesRequest),
     /// Apply a send stream.
     Receive(ReceiveRequest),
     /// Serve one more view.

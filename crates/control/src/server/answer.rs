@@ -85,6 +85,7 @@ fn answer(
             Outcome::Resized(admin.resize(*asked, &mut |_| ControlFlow::Continue(()))?)
         }
         Command::Devices(asked) => Outcome::Devices(admin.devices(asked)?),
+        Command::BlockDevices(asked) => Outcome::BlockDevices(admin.block_devices(asked)?),
         Command::Receive(asked) => Outcome::Received(Box::new(admin.receive(asked, descriptor)?)),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {

@@ -17,7 +17,8 @@ impl Daemon<'_> {
     ) -> Result<Service, AdminError> {
         let views = self.views.all_open();
         let switches: Vec<_> = views.iter().map(|view| view.switch().clone()).collect();
-        let mut service = self.volume.versions().on_new_name(move |view, parent, name| {
+        let service = self.volume.versions().with_exported(self.block_devices.open_views());
+        let mut service = service.on_new_name(move |view, parent, name| {
             let shown = switches.iter().filter(|switch| switch.fs().view() == view);
             shown.for_each(|switch| switch.notify_new_name(parent, name));
         });

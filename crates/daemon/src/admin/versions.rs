@@ -15,16 +15,17 @@ impl Daemon<'_> {
         request: &VersionsRequest,
         asker: Option<Asker>,
     ) -> Result<VersionsReply, AdminError> {
-        use VersionsRequest::{Delete, Promote, Replace, Rollback, Snapshot};
+        use VersionsRequest::{Delete, DeleteClient, Promote, Replace, Rollback, Snapshot};
         // What is looked at, or kept, has what programs had written by now.
         if request.sees_files() {
             self.take_collected();
         }
-        // No view is mounted while it is being deleted.
+        // No view is mounted, or opened as a block device, while it is being deleted.
         match request {
             Promote { .. } | Replace { .. } | Rollback { .. } => {
                 self.settle()?;
                 let _changes = self.changes.lock();
+                let _changing = self.block_devices.changing();
                 let reply = self.hand_over(mount, request, asker)?;
                 // The main branch may have a new head, which has no record of the damage
                 // and the scrub.
@@ -35,9 +36,10 @@ impl Daemon<'_> {
                 }
                 Ok(reply)
             }
-            Delete { .. } => {
+            Delete { .. } | DeleteClient { .. } => {
                 self.settle()?;
                 let _changes = self.changes.lock();
+                let _changing = self.block_devices.changing();
                 self.service(mount, None)?.asked_by(asker).answer(request)
             }
             // The owner of the next snapshot is recorded before the snapshot is made.

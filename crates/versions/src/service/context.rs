@@ -20,6 +20,8 @@ pub struct Service {
     here: Option<View>,
     /// The views that are open, and where they are mounted. None of them can be deleted.
     pub(super) mounted: Vec<(Arc<FileSystem>, String)>,
+    /// The versions that clients of NBD have open. None of them can be deleted either.
+    exported: Vec<View>,
     /// Called for each new name.
     pub(super) on_new_name: Option<OnNewName>,
     /// The user who asks; `None`: one who may do everything.
@@ -81,13 +83,22 @@ impl Service {
     /// A service for a volume of which no view is open.
     #[must_use]
     pub fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
-        Self { disk, clock, here: None, mounted: Vec::new(), on_new_name: None, asker: None }
+        let (mounted, exported) = (Vec::new(), Vec::new());
+        Self { disk, clock, here: None, mounted, exported, on_new_name: None, asker: None }
     }
 
     /// The same, with the view `fs` open too, and mounted at `place`.
     #[must_use]
     pub fn with_mounted(mut self, fs: Arc<FileSystem>, place: impl Into<String>) -> Self {
         self.mounted.push((fs, place.into()));
+        self
+    }
+
+    /// The same, with block devices that clients have open. The caller sees to it that these do not
+    /// become more while a request is carried out.
+    #[must_use]
+    pub fn with_exported(mut self, views: Vec<View>) -> Self {
+        self.exported = views;
         self
     }
 
@@ -167,14 +178,19 @@ impl Service {
         if client(a) == client(b) { Ok(()) } else { Err(AdminError(OTHER_CLIENT.into())) }
     }
 
-    pub(super) fn check_not_mounted(&self, table: &VersionTable, view: View) -> Answer<()> {
-        match self.mounted.iter().find(|(fs, _)| fs.view() == view) {
-            Some((_, place)) => {
-                let what = info::called(view, table);
-                Err(AdminError(format!("{what} is mounted on {place}; unmount it first")))
-            }
-            None => Ok(()),
+    /// Refuses a version that somebody uses.
+    pub(super) fn check_not_used(&self, table: &VersionTable, view: View) -> Answer<()> {
+        let what = || info::called(view, table);
+        if let Some((_, place)) = self.mounted.iter().find(|(fs, _)| fs.view() == view) {
+            return Err(AdminError(format!("{} is mounted on {place}; unmount it first", what())));
         }
+        if self.exported.contains(&view) {
+            return Err(AdminError(format!(
+                "clients of `dendro nbd` are connected to {}; disconnect them first",
+                what()
+            )));
+        }
+        Ok(())
     }
 
     /// The user whose permissions count; `None`: all is allowed.

@@ -102,7 +102,7 @@ impl Service {
         how: Replacing,
     ) -> Answer<VersionsReply> {
         let Handover { head, like } = self.rollback_handover(table, to, undo)?;
-        self.check_not_mounted(table, head)?;
+        self.check_not_used(table, head)?;
         let before = if undo { Before::Undo } else { Before::Rollback };
         let owner = maker(&*self.disk, head).ok().flatten();
         let kept = self.keep(table, [head, like], before, how)?;
@@ -110,7 +110,7 @@ impl Service {
         let made = made.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
         let is_held = table.snapshot_of(like).is_some_and(|snapshot| snapshot.is_held);
         // Its contents are the branch's again, so the snapshot is no longer needed.
-        if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
+        if undo && !is_held && self.check_not_used(table, like).is_ok() {
             self.disk.delete(like).map_err(refuse_disk)?;
         }
         if undo {
@@ -146,7 +146,7 @@ impl Service {
     ) -> Answer<VersionsReply> {
         let (head, like) = (table.main_head(), self.branch(table, branch)?);
         if how.discard && head != like {
-            self.check_not_mounted(table, head)?;
+            self.check_not_used(table, head)?;
         }
         self.disk.promote(like.branch).map_err(refuse_disk)?;
         let kept = match how.discard {
@@ -204,7 +204,7 @@ impl Service {
                 return Ok(None);
             }
         }
-        self.check_not_mounted(&table, like)?;
+        self.check_not_used(&table, like)?;
         self.disk.delete(like).map_err(refuse_disk)?;
         let kept = table.branch_of(head).map(|branch| info::branch(branch, &table));
         let kept = kept.ok_or_else(|| {
@@ -225,8 +225,8 @@ impl Service {
         how: Replacing,
     ) -> Answer<VersionsReply> {
         let Handover { head, like } = self.replacement(table, with)?;
-        self.check_not_mounted(table, head)?;
-        self.check_not_mounted(table, like)?;
+        self.check_not_used(table, head)?;
+        self.check_not_used(table, like)?;
         if let Some(since) = since {
             let since = self.resolve(table, since)?;
             let changes = diff(&*self.disk, since, head).map_err(refuse)?;

@@ -128,8 +128,7 @@ impl Service {
             let name = snapshot.name.as_deref().and_then(parse);
             let is_older =
                 name.is_some_and(|(before, label)| label == own && which.contains(&before));
-            let is_free =
-                !snapshot.is_held && self.check_not_mounted(table, snapshot.view()).is_ok();
+            let is_free = !snapshot.is_held && self.check_not_used(table, snapshot.view()).is_ok();
             if is_older && is_free {
                 self.disk.delete(snapshot.view()).map_err(refuse)?;
             }

@@ -128,7 +128,7 @@ impl Service {
             let deleted = trial.delete(view);
             // For the main branch the reason is another: unmounting it would not help.
             if !matches!(deleted, Err(Error::InUse(..))) {
-                self.check_not_mounted(table, view)?;
+                self.check_not_used(table, view)?;
             }
             deleted.map_err(|error| cannot_delete(error, view, table))?;
         }

@@ -57,6 +57,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
         "dendro-daemon",
         &[
             "dendro-base",
+            "dendro-block",
             "dendro-check",
             "dendro-control",
             "dendro-device",

@@ -1,11 +1,13 @@
 //! What `dendro nbd` answers at its control socket: facts about the volume, and requests about
-//! versions that change no device that is served.
+//! versions and block devices, none of which takes a device away from a client that has it open.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use dendro_base::Timestamp;
+use dendro_block::Devices as BlockDevices;
+use dendro_control::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
 use dendro_control::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
     Places, Released, Segments, SegmentsRequest,
@@ -14,6 +16,7 @@ use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Cleaning, Facts, MountNamed, Pong, ServedInfo, Server, VolumeInfo, socket,
 };
+use dendro_daemon::block_devices;
 use dendro_daemon::unmounted::{Unmounted, met_damage};
 use dendro_daemon::volume::devices::Devices;
 use dendro_daemon::volume::{clock, describe};
@@ -30,6 +33,7 @@ type Answer<T> = Result<T, AdminError>;
 pub(super) struct BlockAdmin<'a> {
     disk: Arc<LogDisk>,
     devices: &'a Devices,
+    exports: Arc<BlockDevices>,
     metrics: Unmounted,
     pong: Pong,
     served: ServedInfo,
@@ -40,6 +44,7 @@ impl<'a> BlockAdmin<'a> {
     pub(super) fn new(
         disk: Arc<LogDisk>,
         devices: &'a Devices,
+        exports: Arc<BlockDevices>,
         source: &str,
         uri: &str,
         since: Timestamp,
@@ -62,7 +67,7 @@ impl<'a> BlockAdmin<'a> {
             ..Pong::default()
         };
         let metrics = Unmounted::new(since, served.read_only.is_some());
-        Self { disk, devices, metrics, pong, served }
+        Self { disk, devices, exports, metrics, pong, served }
     }
 }
 
@@ -95,8 +100,7 @@ fn refuse(error: impl std::fmt::Display) -> AdminError {
 
 /// What is refused while devices are served.
 fn refused<T>() -> Answer<T> {
-    let why = "its block devices are served, and until `dendro nbd` has ended, snapshots and clones \
-               are made alone";
+    let why = "its block devices are served, and this is done when `dendro nbd` has ended";
     Err(AdminError(why.into()))
 }
 
@@ -110,16 +114,14 @@ impl Admin for BlockAdmin<'_> {
         _mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
     ) -> Answer<VersionsReply> {
-        match request {
-            VersionsRequest::List
-            | VersionsRequest::Usage
-            | VersionsRequest::Snapshot { .. }
-            | VersionsRequest::Hold { .. }
-            | VersionsRequest::Clone { .. } => {
-                Service::new(Arc::clone(&self.disk) as Arc<dyn Versions>, clock()).answer(request)
-            }
-            _ => refused(),
-        }
+        let _changing = self.exports.changing();
+        Service::new(Arc::clone(&self.disk) as Arc<dyn Versions>, clock())
+            .with_exported(self.exports.open_views())
+            .answer(request)
+    }
+
+    fn block_devices(&self, request: &BlockDevicesRequest) -> Answer<Vec<BlockDeviceInfo>> {
+        block_devices::answer(&self.exports, request).map_err(refuse)
     }
 
     fn sync(&self) -> Answer<()> {

@@ -1,0 +1,105 @@
+use std::sync::Arc;
+
+use dendro_block::{Devices, Error};
+use dendro_disk::{Error as DiskError, Versions};
+use dendro_logdisk::LogDisk;
+use dendro_nbd::Exports;
+
+use crate::volume;
+
+const MIB: u64 = 1 << 20;
+
+fn devices(disk: &Arc<LogDisk>) -> Devices {
+    Devices::new(Arc::clone(disk) as Arc<dyn Versions>, false)
+}
+
+fn names(devices: &Devices) -> Vec<(String, u64)> {
+    let all = devices.all().unwrap().into_iter();
+    all.map(|device| (device.name, device.size_bytes)).collect()
+}
+
+#[test]
+fn a_device_that_is_open_becomes_longer_alone() {
+    let devices = devices(&volume(64 << 20));
+    devices.create("disk", MIB).unwrap();
+    let open = devices.open("disk").unwrap();
+    open.write(0, &[7; 1 << 20], false).unwrap();
+    assert_eq!(devices.resize("disk", MIB / 2, false), Err(Error::WouldShrink(MIB)));
+    assert_eq!(devices.resize("disk", MIB / 2, true), Err(Error::CannotShrink(MIB)));
+    assert_eq!(open.size_bytes(), MIB);
+    devices.resize("disk", 2 * MIB, false).unwrap();
+    assert_eq!(open.size_bytes(), 2 * MIB);
+    open.write(2 * MIB - 3, b"end", true).unwrap();
+    let mut read = [1; 3];
+    open.read(MIB, &mut read).unwrap();
+    assert_eq!(read, [0; 3]);
+    drop(open);
+    devices.resize("disk", MIB, true).unwrap();
+    devices.resize("disk", 2 * MIB, false).unwrap();
+    let open = devices.open("disk").unwrap();
+    open.read(2 * MIB - 3, &mut read).unwrap();
+    assert_eq!(read, [0; 3], "what was cut off has come back");
+    open.read(MIB - 3, &mut read).unwrap();
+    assert_eq!(read, [7; 3]);
+}
+
+/// Whoever reads alone counts on its device as well.
+#[test]
+fn a_device_that_is_open_for_reading_stays() {
+    let devices = devices(&volume(64 << 20));
+    devices.create("disk", MIB).unwrap();
+    let reading = devices.for_reading();
+    let open = reading.open("disk").unwrap();
+    assert!(open.is_read_only());
+    assert_eq!(devices.resize("disk", MIB / 2, true), Err(Error::CannotShrink(MIB)));
+    assert_eq!(devices.delete("disk", true), Err(Error::Connected("disk".into())));
+    devices.resize("disk", 2 * MIB, false).unwrap();
+    assert_eq!(open.size_bytes(), 2 * MIB);
+    // The two are no single value: one of them writes.
+    let writing = devices.open("disk").unwrap();
+    writing.write(5, b"bytes", false).unwrap();
+    let mut read = [0; 5];
+    open.read(5, &mut read).unwrap();
+    assert_eq!(&read, b"bytes");
+    drop((open, writing));
+    devices.delete("disk", false).unwrap();
+}
+
+#[test]
+fn what_is_open_is_not_deleted() {
+    let disk = volume(64 << 20);
+    let devices = devices(&disk);
+    devices.create("disk", MIB).unwrap();
+    devices.create("other", MIB).unwrap();
+    let branch = disk.versions().branch_named("disk").unwrap().branch;
+    let kept = disk.snapshot(branch, Some("kept")).unwrap().view();
+    let open = devices.open("disk@kept").unwrap();
+    assert_eq!(devices.open_views(), [kept]);
+    assert_eq!(devices.delete("disk", false), Err(Error::HasSnapshots("@kept".into())));
+    assert_eq!(devices.delete("disk", true), Err(Error::Connected("disk@kept".into())));
+    assert_eq!(names(&devices).len(), 3, "nothing was deleted");
+    devices.delete("other", false).unwrap();
+    drop(open);
+    assert_eq!(devices.open_views(), []);
+    disk.hold(kept, true).unwrap();
+    assert_eq!(devices.delete("disk", true), Err(Error::Held("@kept".into())));
+    disk.hold(kept, false).unwrap();
+    let deleted = devices.delete("disk", true).unwrap();
+    let deleted: Vec<_> = deleted.iter().map(|device| &*device.name).collect();
+    assert_eq!(deleted, ["disk@kept", "disk"]);
+    assert_eq!(names(&devices), []);
+    assert!(devices.open("disk").is_err());
+}
+
+#[test]
+fn devices_are_found_by_their_names() {
+    let devices = devices(&volume(64 << 20));
+    devices.create("disk", MIB).unwrap();
+    assert_eq!(names(&devices), [("disk".to_owned(), MIB)]);
+    assert!(matches!(devices.create("disk", MIB), Err(Error::Disk(DiskError::NameTaken(_)))));
+    assert_eq!(devices.create("odd", 5), Err(Error::BadSize(5)));
+    assert_eq!(devices.resize("none", MIB, false), Err(Error::NotFound));
+    assert_eq!(devices.delete("none", false), Err(Error::NotFound));
+    assert!(matches!(devices.delete("main", false), Err(Error::NoDevice(_))));
+    assert_eq!(names(&devices).len(), 1);
+}

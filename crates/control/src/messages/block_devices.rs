@@ -1,0 +1,50 @@
+//! Block devices in a volume.
+
+use serde::{Deserialize, Serialize};
+
+/// Lists the block devices of a volume, or changes which there are. Changes are durable when they
+/// are answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum BlockDevicesRequest {
+    /// List them, and their snapshots.
+    List,
+    /// Make one.
+    Create {
+        /// What it is called.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// Give one another size.
+    Resize {
+        /// Its name.
+        name: String,
+        /// The size.
+        size_bytes: u64,
+        /// Whether it may become smaller.
+        #[serde(default)]
+        shrink: bool,
+    },
+    /// Delete one.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Whether its snapshots are deleted as well.
+        #[serde(default)]
+        snapshots: bool,
+    },
+}
+
+/// A block device, or a snapshot of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockDeviceInfo {
+    /// Its name: that of its branch, and for a snapshot `@` and the snapshot's behind it.
+    pub name: String,
+    /// The number of the branch.
+    pub branch: u32,
+    /// The epoch of the snapshot; `None`: the device itself.
+    pub epoch: Option<u64>,
+    /// Its size.
+    pub size_bytes: u64,
+}
