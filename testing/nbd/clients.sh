@@ -1,6 +1,7 @@
 #!/bin/bash
 # Serves a volume to clients of NBD that others wrote: nbdinfo, nbdcopy, qemu-img, qemu-io, fio,
-# libnbd's Python, and as root nbdfuse with ext4 on a loop device, whose server is killed.
+# libnbd's Python, and as root nbdfuse with ext4 on a loop device, whose server is killed. First the
+# volume is not mounted, and then it is.
 #
 #   testing/nbd/clients.sh [DENDRO]
 #
@@ -22,6 +23,7 @@ clean_up() {
     set +e
     [ -z "$loop" ] || { umount -l "$scratch/ext4"; losetup -d "$loop"; } 2> /dev/null
     fusermount3 -uz "$scratch/fuse" 2> /dev/null
+    "$dendro" umount --force "$scratch/mnt" 2> /dev/null
     [ -z "$server" ] || { kill -9 "$server"; wait "$server"; } 2> /dev/null
     rm -rf "$scratch"
 }
@@ -172,6 +174,47 @@ killed() {
     done
 }
 
+# Clients of a volume that is mounted, while devices and files come and go.
+mounted() {
+    say "the same volume, mounted"
+    stop
+    mkdir -p "$scratch/mnt"
+    "$dendro" mount "$volume" "$scratch/mnt"
+    serve
+    nbdcopy "$(uri disk)" "$scratch/back"
+    cmp "$scratch/data" "$scratch/back"
+    (for number in $(seq 200); do
+        head -c 100k /dev/urandom > "$scratch/mnt/$number" && sync "$scratch/mnt/$number" \
+            && "$dendro" -q block create "$volume/new-$number" 1M \
+            && "$dendro" -q block resize "$volume/new-$number" 2M \
+            && "$dendro" -q block delete "$volume/new-$number" || exit
+        [ ! -e "$scratch/enough" ] || exit 0
+    done) &
+    local writer=$!
+    nbdcopy --flush "$scratch/data" "$(uri other)"
+    if has qemu-img; then qemu; fi
+    if has fio; then threads; fi
+    python
+    touch "$scratch/enough"
+    wait "$writer" || fail "files and devices beside the clients"
+    "$dendro" info "$scratch/mnt" | grep "^  served" || fail "it is not told that it is served"
+    # A client that is connected keeps its device.
+    qemu-io -f raw -c "sleep 3000" "$(uri other)" > /dev/null &
+    local client=$!
+    sleep 1
+    if "$dendro" block delete "$volume/other" 2> "$scratch/said"; then fail "it was deleted"; fi
+    grep "disconnect" "$scratch/said" || fail "the reason"
+    "$dendro" block resize "$volume/other" 600M
+    wait "$client"
+    [ "$(nbdinfo --size "$(uri other)")" = $((600 << 20)) ] || fail "the new size"
+    # The last mount takes it away.
+    "$dendro" umount "$scratch/mnt"
+    if wait "$server"; then fail "the server's exit status"; fi
+    server=
+    "$dendro" check "$volume"
+    serve
+}
+
 "$dendro" mkfs -q --size 2G "$volume"
 for device in disk:512M other:512M fio:512M ext4:256M huge:100G; do
     "$dendro" -q block create "$volume/${device%:*}" "${device#*:}"
@@ -186,6 +229,7 @@ if has fio; then threads; fi
 python
 encrypted
 if has nbdfuse && has mkfs.ext4; then killed; fi
+if [ -w /dev/fuse ] && has qemu-io; then mounted; fi
 say "a clone of 100 GiB"
 stop
 "$dendro" -q clone "$volume:huge" copy

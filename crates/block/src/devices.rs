@@ -13,6 +13,7 @@ use crate::manage;
 /// All block devices of a disk, as exports. A device is named as its branch, and a snapshot of it
 /// as `BRANCH@SNAPSHOT` or `@SNAPSHOT`; the empty name is that of the only device, if there is one
 /// only.
+#[derive(Clone)]
 pub struct Devices {
     disk: Arc<dyn Versions>,
     read_only: bool,
@@ -55,6 +56,12 @@ impl Devices {
     #[must_use]
     pub fn for_reading(&self) -> Self {
         Self { disk: Arc::clone(&self.disk), read_only: true, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Whether devices are opened for reading alone.
+    #[must_use]
+    pub const fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Lets nobody open a device until what this returns is dropped.

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
-use crate::messages::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
+use crate::messages::block_devices::{
+    BlockDeviceInfo, BlockDevicesRequest, ServeBlockDevicesRequest, ServingInfo,
+};
 use crate::messages::check::{CheckProgress, CheckReport, CheckRequest};
 use crate::messages::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
@@ -151,6 +153,20 @@ pub trait Admin: Cleaning {
         _request: &BlockDevicesRequest,
     ) -> Result<Vec<BlockDeviceInfo>, AdminError> {
         Err(AdminError("nothing is known of block devices here".into()))
+    }
+
+    /// Serves the block devices at the socket `listener`. `tell` is called when clients can
+    /// connect, and then now and again with `None`; it says when to end.
+    ///
+    /// # Errors
+    /// Why they are not served, or no longer.
+    fn serve_block_devices(
+        &self,
+        _request: &ServeBlockDevicesRequest,
+        _listener: Option<OwnedFd>,
+        _tell: &mut dyn FnMut(Option<ServingInfo>) -> ControlFlow<()>,
+    ) -> Result<(), AdminError> {
+        Err(AdminError("no block devices are served here".into()))
     }
 
     /// Receives the version of the stream that comes from the socket `from`.

@@ -29,7 +29,7 @@ mod server;
 pub mod socket;
 
 pub use admin::{Admin, Cleaning};
-pub use client::{Client, ClientError, FindOutcome, Unresponsive};
+pub use client::{Client, ClientError, FindOutcome, ServingEnd, Unresponsive};
 pub use messages::{
     Addressee, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, MountNamed, MountReply, MountRequest, Outcome,

@@ -20,7 +20,7 @@ use crate::socket::{
 };
 use answer::{refused_by, reply_to, reply_to_other};
 use limit::Limit;
-use waiters::{Waiter, Waiters, is_gone};
+use waiters::{Waiter, Waiters, has_ended, is_gone};
 use workers::{OtherUser, Received, Work, Workers};
 
 mod answer;
@@ -239,7 +239,7 @@ impl Server {
         Work { stream, received, other }: Work,
         admin: &dyn Admin,
     ) -> io::Result<()> {
-        let (request, descriptor) = match received {
+        let (request, mut descriptor) = match received {
             Received::Http(head) => return http::answer(&stream, &head, admin),
             Received::Request(request, descriptor) => (request, descriptor),
         };
@@ -265,18 +265,27 @@ impl Server {
                 false => ControlFlow::Continue(()),
             }
         };
-        let outcome = match request.command {
+        let outcome = match &request.command {
             _ if refused_by(&request, admin).is_some() => None,
             Command::Check(check) => Some(
                 admin
-                    .check(check, &mut |progress| tell(Outcome::Checking(progress)))
+                    .check(*check, &mut |progress| tell(Outcome::Checking(progress)))
                     .map(|report| Outcome::Checked(Box::new(report))),
             ),
             Command::Resize(resize) => Some(
                 admin
-                    .resize(resize, &mut |progress| tell(Outcome::Resizing(progress)))
+                    .resize(*resize, &mut |progress| tell(Outcome::Resizing(progress)))
                     .map(Outcome::Resized),
             ),
+            Command::ServeBlockDevices(asked) => {
+                let mut go_on = |serving: Option<_>| match serving {
+                    Some(serving) => tell(Outcome::Serving(serving)),
+                    None if has_ended(&stream) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(()),
+                };
+                let served = admin.serve_block_devices(asked, descriptor.take(), &mut go_on);
+                Some(served.map(|()| Outcome::Done))
+            }
             _ => None,
         };
         let reply = match outcome {

@@ -25,7 +25,9 @@ mod versions;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
-use dendro_control::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
+use dendro_control::block_devices::{
+    BlockDeviceInfo, BlockDevicesRequest, ServeBlockDevicesRequest, ServingInfo,
+};
 use dendro_control::check::{CheckProgress, CheckReport, CheckRequest};
 use dendro_control::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
@@ -164,6 +166,15 @@ impl Admin for Daemon<'_> {
         request: &BlockDevicesRequest,
     ) -> Result<Vec<BlockDeviceInfo>, AdminError> {
         self.answer_block_devices(request)
+    }
+
+    fn serve_block_devices(
+        &self,
+        request: &ServeBlockDevicesRequest,
+        listener: Option<OwnedFd>,
+        tell: &mut dyn FnMut(Option<ServingInfo>) -> ControlFlow<()>,
+    ) -> Result<(), AdminError> {
+        self.serve_block_devices_at(request, listener, tell)
     }
 
     fn receive(

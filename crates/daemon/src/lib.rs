@@ -13,7 +13,8 @@
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
 //!   [`streams`]: versions as streams. [`scrub`]: whether all blocks are. [`check`]: whether a
 //!   volume is sound. [`resizing`]: how its size changes. [`devices`]: which devices it lies on.
-//!   [`block_devices`]: which lie in it. [`logging`]: where messages go. [`unmounted`]: what of this a volume without mounts has.
+//!   [`block_devices`]: which lie in it. `block_server`: a server of these. [`logging`]: where
+//!   messages go. [`unmounted`]: what of this a volume without mounts has.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `kernel_clock`: the
 //!   clock of the kernel's times of files. `failure`: why
 //!   something was not done.
@@ -25,6 +26,7 @@
 mod admin;
 mod background;
 pub mod block_devices;
+mod block_server;
 mod card;
 pub mod check;
 pub mod cleaning;

@@ -188,6 +188,7 @@ impl Daemon<'_> {
             self.volume.disk().damage().end_waiting();
             self.scrub.end_waiting();
             self.checks.end_waiting();
+            self.block_server.end();
             signals_handle.close();
             if let Some(server) = server {
                 server.stop();

@@ -11,6 +11,7 @@ use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::OpenOptions;
 
+use crate::block_server::BlockServer;
 use crate::check::online::Checks;
 use crate::control_socket::ControlSocket;
 use crate::damage::DamageTable;
@@ -44,6 +45,8 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) changes: Mutex<()>,
     /// The block devices in the volume, of which clients of NBD may have some open.
     pub(crate) block_devices: BlockDevices,
+    /// The server of these.
+    pub(crate) block_server: Arc<BlockServer>,
     /// Damaged blocks.
     pub(crate) damage: DamageTable,
     /// The scrub of the volume.
@@ -77,6 +80,7 @@ impl<'volume> Daemon<'volume> {
             options: Mutex::new(config.options.clone()),
             changes: Mutex::default(),
             block_devices: BlockDevices::new(volume.parts().0, volume.is_read_only()),
+            block_server: Arc::default(),
             damage: DamageTable::of(volume),
             scrub: Scrubber::of(volume),
             checks: Checks::default(),

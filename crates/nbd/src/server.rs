@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::export::Exports;
 use crate::session;
@@ -46,6 +46,25 @@ impl AsFd for Listener {
 }
 
 impl Listener {
+    /// The listener that a descriptor is.
+    ///
+    /// # Errors
+    /// If it is no stream socket that listens, in the file system or at a port.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let no_listener = || io::Error::new(io::ErrorKind::InvalidInput, "no listening socket");
+        let is_stream = sockopt::socket_type(&descriptor)? == SocketType::STREAM;
+        if !is_stream || !sockopt::socket_acceptconn(&descriptor)? {
+            return Err(no_listener());
+        }
+        // A connection is waited for.
+        rustix::io::ioctl_fionbio(&descriptor, false)?;
+        match sockopt::socket_domain(&descriptor)? {
+            AddressFamily::UNIX => Ok(Self::Unix(descriptor.into())),
+            AddressFamily::INET | AddressFamily::INET6 => Ok(Self::Tcp(descriptor.into())),
+            _ => Err(no_listener()),
+        }
+    }
+
     fn accept(&self) -> io::Result<UnixStream> {
         match self {
             Self::Unix(listener) => Ok(listener.accept()?.0),

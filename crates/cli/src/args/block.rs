@@ -74,13 +74,14 @@ pub(crate) enum BlockVerb {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Clients choose a device by its name, and a snapshot as NAME@SNAPSHOT, which can be read only. The
-only device of a volume needs no name. Ctrl-C and SIGTERM end it, once all is durable.
+only device of a volume needs no name. Ctrl-C and SIGTERM end it, once all is durable. If the volume
+is mounted, its daemon does the work, and the last umount ends it too.
 
 With TLS, DIR has ca-cert.pem, server-cert.pem and server-key.pem, and clients must have a
 certificate of the same authority. Without, everybody who can connect can read and write: only this
 user and root can connect to the socket, and all users of this machine to a port of localhost.")]
 pub(crate) struct NbdArgs {
-    /// An image file or a block device that is not mounted
+    /// An image file, a block device, or a path in a mount
     pub(crate) volume: PathBuf,
     /// Listen at this socket [default: UUID.nbd beside the control sockets]
     #[arg(short, long, value_name = "PATH")]

@@ -1,59 +1,50 @@
-//! `dendro nbd`: serves block devices, in the foreground. `control`: what it answers meanwhile.
+//! `dendro nbd`: serves block devices, in the foreground. `listen`: where. `control`: what it
+//! answers meanwhile. `mounted`: who serves while the volume is mounted. `report`: what is said of
+//! it.
 
 mod control;
+mod listen;
+mod mounted;
+mod report;
 
-use std::fs;
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_block::Devices;
-use dendro_control::socket;
 use dendro_daemon::logging::{self, Destination};
-use dendro_nbd::{Exports, Listener, Server, TlsConfig};
+use dendro_nbd::{Exports, Server};
 use dendrofs::{Runner, Volume};
-use rustix::fs::Mode;
-use rustix::process::umask;
-use serde::Serialize;
+use listen::{Listening, Place};
+use report::{Serving, report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::block::NbdArgs;
-use crate::failure::{Failure, usage};
+use crate::failure::Failure;
 use crate::offline;
-use crate::output::{self, json};
 use crate::target::{self, Target, tag};
 
-/// The port that is registered for NBD.
-const DEFAULT_PORT: u16 = 10809;
-/// What a user's own socket is called behind the volume's UUID.
-const EXTENSION: &str = "nbd";
-
-/// Where it listens.
-#[derive(Serialize)]
-struct Serving {
-    source: String,
-    uuid: String,
-    pid: u32,
-    uri: String,
-    export_count: usize,
+pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
+    match target::find_open(&tag::resolve(&args.volume)?)? {
+        Target::Unmounted(source) => serve(&source, args, quiet),
+        Target::Mounted(served) if served.pong.serves_blocks => Err(Failure::new(format_args!(
+            "{}: its block devices are served already, by process {}",
+            served.pong.source, served.pong.pid
+        ))),
+        Target::Mounted(served) => mounted::serve(&served, args, quiet),
+    }
 }
 
-pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
-    let source = unmounted(target::find_open(&tag::resolve(&args.volume)?)?)?;
-    let tls = args.tls_certificates.as_deref().map(read_certificates).transpose()?;
+/// Serves a volume that nobody has open.
+fn serve(source: &Path, args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     // What cannot be listened at is said before the volume is opened.
-    let addresses = args.listen.as_deref().map(|text| addresses(text, args)).transpose()?;
-    logging::start(&Destination::StandardError, &source)?;
+    let place = Place::new(args)?;
+    logging::start(&Destination::StandardError, source)?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (devices, disk) = match args.read_only {
-        true => offline::open_to_read(&source, offline::as_mounted())?,
-        false => offline::open_for_writing(&source, offline::as_mounted())?,
+        true => offline::open_to_read(source, offline::as_mounted())?,
+        false => offline::open_for_writing(source, offline::as_mounted())?,
     };
     let (disk, since) = (Arc::new(disk), SystemClock.now());
     let uuid = disk.superblock().uuid.to_string();
@@ -61,32 +52,15 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
     let volume = Volume::from(Arc::clone(&disk));
     let exports = Arc::new(Devices::new(volume.shared_disk(), args.read_only));
-    let export_count = exports.list().map_err(|error| fail(&error))?.len();
-    let (listener, uri, _socket) = match addresses {
-        Some(addresses) => {
-            let (listener, uri) = listen_at(&addresses, tls.is_some())?;
-            (listener, uri, None)
-        }
-        None => {
-            let (listener, uri, socket) = listen_beside(args.socket.as_deref(), &uuid, &tls)?;
-            (listener, uri, Some(socket))
-        }
-    };
+    let export_count = exports.all().map_err(|error| fail(&error))?.len() as u64;
+    let Listening { listener, tls, uri, _socket } = place.listen(&uuid)?;
     // A volume for reading needs no threads.
     let runner = if args.read_only { None } else { Some(Runner::start(&volume)) };
     let runner = runner.transpose().map_err(|error| fail(&error))?;
     let server = Server::start(listener, Arc::clone(&exports) as Arc<dyn Exports>, tls)?;
     let (shown, pid) = (source.display().to_string(), std::process::id());
     let serving = Serving { source: shown, uuid, pid, uri, export_count };
-    match (args.json, quiet) {
-        (true, _) => json::print(&serving)?,
-        (false, false) => output::message(format_args!(
-            "{} is served at {}; Ctrl-C ends it",
-            source.display(),
-            serving.uri
-        )),
-        (false, true) => {}
-    }
+    report(&serving, args, quiet)?;
     let admin =
         control::BlockAdmin::new(disk, &devices, exports, &serving.source, &serving.uri, since);
     control::answer_until(&admin, || {
@@ -97,120 +71,4 @@ pub(crate) fn run(args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     drop(runner);
     volume.close().map_err(|error| fail(&error))?;
     devices.close().map_err(|error| fail(&error))
-}
-
-/// The image file or device, if nobody has it open.
-fn unmounted(target: Target) -> Result<PathBuf, Failure> {
-    let served = match target {
-        Target::Unmounted(source) => return Ok(source),
-        Target::Mounted(served) => served,
-    };
-    let (source, place) = (&served.pong.source, served.place());
-    if served.pong.serves_blocks {
-        return Err(Failure::new(format_args!(
-            "{source}: its block devices are served already, by process {}",
-            served.pong.pid
-        )));
-    }
-    Err(Failure::new(format_args!(
-        "{source}: is mounted on {place}; block devices are served while their volume is not \
-         mounted: dendro umount {place}"
-    )))
-}
-
-fn read_certificates(directory: &Path) -> Result<TlsConfig, Failure> {
-    TlsConfig::read(directory)
-        .map_err(|why| Failure::new(format_args!("{}: {why}", directory.display())))
-}
-
-/// The addresses that `text` names.
-fn addresses(text: &str, args: &NbdArgs) -> Result<Vec<SocketAddr>, Failure> {
-    let with_port = text.to_socket_addrs();
-    let found =
-        with_port.or_else(|_| (text.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs());
-    let found: Vec<_> = found
-        .map_err(|error| usage(format_args!("{text}: no address, as HOST or HOST:PORT: {error}")))?
-        .collect();
-    let is_open = found.iter().any(|address| !address.ip().is_loopback());
-    if is_open && args.tls_certificates.is_none() && !args.allow_plain {
-        return Err(usage(format_args!(
-            "{text}: other machines could read and write there; --tls-certificates DIR lets in \
-             those who have a certificate, and --allow-plain lets everybody in"
-        )));
-    }
-    Ok(found)
-}
-
-fn listen_at(addresses: &[SocketAddr], is_encrypted: bool) -> Result<(Listener, String), Failure> {
-    let named = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let listener = TcpListener::bind(addresses)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", named())))?;
-    let scheme = if is_encrypted { "nbds" } else { "nbd" };
-    let uri = format!("{scheme}://{}", listener.local_addr()?);
-    Ok((Listener::Tcp(listener), uri))
-}
-
-/// A socket that is removed when this is dropped.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // If somebody has removed it, nothing is left to be done.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// Listens at a socket, by default at the volume's own.
-fn listen_beside(
-    path: Option<&Path>,
-    uuid: &str,
-    tls: &Option<TlsConfig>,
-) -> Result<(Listener, String, SocketFile), Failure> {
-    let path = match path {
-        Some(path) => std::path::absolute(path)?,
-        None => {
-            let directory = socket::directory();
-            socket::create_directory(&directory)
-                .map_err(|error| Failure::new(format_args!("{}: {error}", directory.display())))?;
-            directory.join(uuid).with_extension(EXTENSION)
-        }
-    };
-    let fail = |why: io::Error| Failure::new(format_args!("{}: {why}", path.display()));
-    remove_dead(&path)?;
-    // Only this user and root can connect, from the beginning.
-    let before = umask(Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(&path);
-    umask(before);
-    let listener = Listener::Unix(listener.map_err(fail)?);
-    let scheme = if tls.is_some() { "nbds" } else { "nbd" };
-    let uri = format!("{scheme}+unix:///?socket={}", escaped(&path));
-    Ok((listener, uri, SocketFile(path)))
-}
-
-/// A path as a part of a URI.
-fn escaped(path: &Path) -> String {
-    let escape = |&byte: &u8| match byte {
-        b'/' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    path.as_os_str().as_bytes().iter().map(escape).collect()
-}
-
-/// Removes a socket that a server has left which was killed.
-fn remove_dead(path: &Path) -> Result<(), Failure> {
-    let fail =
-        |why: &dyn std::fmt::Display| Err(Failure::new(format_args!("{}: {why}", path.display())));
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => fail(&error),
-        Ok(found) if !found.file_type().is_socket() => fail(&"is there, and is no socket"),
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).or_else(|error| fail(&error))
-            }
-            Err(error) => fail(&error),
-            Ok(_) => fail(&"another process listens there"),
-        },
-    }
 }

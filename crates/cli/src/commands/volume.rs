@@ -125,8 +125,8 @@ fn info_text(info: &VolumeInfo) -> String {
             };
             format!("{options}  {:12}{transport}\n  {:12}{socket}\n{log}", "requests", "socket")
         }
-        None => info.served.as_ref().map(served_text).unwrap_or_default(),
-    };
+        None => String::new(),
+    } + &info.served.as_ref().map(served_text).unwrap_or_default();
     let met = info.met_damage.iter().map(damage::summary);
     let damage: String = info
         .damage

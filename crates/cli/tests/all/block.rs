@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::Duration;
 
-use dendro_nbd::testing::Client;
+use dendro_nbd::testing::{Client, option, string};
 use serde_json::Value;
 
 use crate::common::{Scratch, signal, skips_mounts, wait_until};
@@ -255,7 +255,6 @@ fn devices_are_changed_while_the_volume_is_mounted() {
     scratch.mount();
     let image = scratch.image();
     for target in [&image, &scratch.mount_point()] {
-        scratch.dendro(["nbd", target]).fails(1, &["is mounted on", "dendro umount"]);
         scratch.dendro(["block", "list", target]).succeeds();
     }
     let disk = format!("{image}/disk");
@@ -268,4 +267,113 @@ fn devices_are_changed_while_the_volume_is_mounted() {
     scratch.dendro(["block", "create", &disk, "1M"]).succeeds();
     scratch.umount();
     assert_eq!(names(&scratch), ["disk"]);
+}
+
+#[test]
+fn a_mounted_volume_serves_its_devices_beside_its_files() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let image = scratch.image();
+    scratch.dendro(["block", "create", &format!("{image}/disk"), "1M"]).succeeds();
+    let (server, socket) = serve(&scratch, &[]);
+    fs::write(scratch.inside("file"), b"a file").unwrap();
+    change_beside_clients(&scratch, &socket);
+    assert_eq!(fs::read(scratch.inside("file")).unwrap(), b"a file");
+    let kept = format!("{image}:disk@kept");
+    scratch.dendro(["snapshot", "create", &kept]).succeeds();
+    let client = open(&socket, "disk@kept");
+    scratch.dendro(["snapshot", "delete", &kept]).fails(1, &["@kept", "disconnect them first"]);
+    drop(client);
+    wait_until("it is deleted", || scratch.dendro(["snapshot", "delete", &kept]).code == Some(0));
+    let info = scratch.dendro(["info", &image]).succeeds().out;
+    let pid = format!("by process {}", pid(&scratch));
+    for part in [&*scratch.mount_point(), "  served      nbd+unix:///?socket=", &*pid] {
+        assert!(info.contains(part), "{part}: {info}");
+    }
+    let again = scratch.text("again");
+    let refused = scratch.dendro(["nbd", "--socket", &again, &scratch.mount_point()]);
+    refused.fails(1, &["served already, at nbd+unix:", &pid]);
+    assert!(!fs::exists(&again).unwrap(), "its socket is left");
+    end(server);
+    assert!(!fs::exists(&socket).unwrap());
+    assert!(scratch.info(&image)["block_server"].is_null());
+    scratch.umount();
+    check_changed(&scratch);
+}
+
+#[test]
+fn serving_ends_with_its_process_or_with_the_mount() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let image = scratch.image();
+    scratch.dendro(["block", "create", &format!("{image}/disk"), "1M"]).succeeds();
+    let (server, socket) = serve(&scratch, &["--read-only"]);
+    let mut client = open(&socket, "disk");
+    assert_eq!(client.write(0, b"x", 0).unwrap().error, 1);
+    assert!(scratch.info(&image)["block_server"]["read_only"].is_string());
+    end(server);
+    assert!(client.read(0, 1).is_err(), "it has ended");
+
+    let (mut server, socket) = serve(&scratch, &[]);
+    let mut client = open(&socket, "disk");
+    client.write(0, b"first", 0).unwrap().unwrap();
+    signal(pid(&scratch), "KILL");
+    assert!(!server.wait().unwrap().success());
+    wait_until("it is over", || scratch.info(&image)["block_server"].is_null());
+    assert!(client.read(0, 1).is_err(), "it has ended");
+
+    // The socket that it has left is replaced. The last mount takes the server with it.
+    let (mut server, socket) = serve(&scratch, &[]);
+    let mut client = open(&socket, "disk");
+    assert_eq!(client.read(0, 5).unwrap().unwrap().data, b"first");
+    client.write(0, b"third", 0).unwrap().unwrap();
+    scratch.umount();
+    assert_eq!(server.wait().unwrap().code(), Some(1));
+    assert!(!fs::exists(&socket).unwrap());
+    assert!(client.read(0, 1).is_err(), "it has ended");
+
+    // So does its daemon, and what was to be durable is there.
+    scratch.mount();
+    let (mut server, socket) = serve(&scratch, &[]);
+    let mut client = open(&socket, "disk");
+    assert_eq!(client.read(0, 5).unwrap().unwrap().data, b"third");
+    client.write(8, b"durable", 1).unwrap().unwrap();
+    scratch.kill_daemon();
+    assert_eq!(server.wait().unwrap().code(), Some(1));
+    scratch.dendro(["umount", &scratch.mount_point()]).succeeds();
+    let (server, socket) = serve(&scratch, &[]);
+    let read = open(&socket, "disk").read(0, 15).unwrap().unwrap().data;
+    assert_eq!(read, b"third\0\0\0durable");
+    end(server);
+}
+
+#[test]
+fn a_mounted_volume_serves_at_ports_and_with_certificates() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    scratch.dendro(["block", "create", &format!("{}/disk", scratch.image()), "1G"]).succeeds();
+    let (server, uri) = serve(&scratch, &["--listen", "localhost:0"]);
+    let address = uri.strip_prefix("nbd://").unwrap();
+    let mut client = Client::connect(std::net::TcpStream::connect(address).unwrap()).unwrap();
+    assert_eq!(client.go("disk").unwrap().0, 1);
+    client.write(5, b"bytes", 1).unwrap().unwrap();
+    drop(client);
+    end(server);
+    let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../nbd/tests/tls");
+    let (server, socket) = serve(&scratch, &["--tls-certificates", certificates]);
+    let mut client = Client::connect(UnixStream::connect(&socket).unwrap()).unwrap();
+    let replies = client.option(option::GO, &[&*string("disk"), &[0, 0]].concat()).unwrap();
+    // NBD_REP_ERR_TLS_REQD
+    assert_eq!(replies[0].0, (1 << 31) + 5);
+    end(server);
+    scratch.umount();
 }

@@ -4,7 +4,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::error::ClientError;
 use super::exchange::Client;
-use crate::messages::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
 use crate::messages::check::{CheckProgress, CheckReport, CheckRequest};
 use crate::messages::cleaning::{
     Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Marked, NamedBlock, Places,
@@ -254,20 +253,6 @@ impl Client {
     pub fn devices(&self, request: DevicesRequest) -> Result<DevicesInfo, ClientError> {
         match self.ask(Command::Devices(request))? {
             Outcome::Devices(info) => Ok(info),
-            other => Err(self.unexpected(&other)),
-        }
-    }
-
-    /// [`Command::BlockDevices`].
-    ///
-    /// # Errors
-    /// [`ClientError`]; refused with the reason.
-    pub fn block_devices(
-        &self,
-        request: BlockDevicesRequest,
-    ) -> Result<Vec<BlockDeviceInfo>, ClientError> {
-        match self.ask(Command::BlockDevices(request))? {
-            Outcome::BlockDevices(devices) => Ok(devices),
             other => Err(self.unexpected(&other)),
         }
     }

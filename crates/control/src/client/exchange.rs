@@ -161,15 +161,22 @@ impl Client {
     pub(super) fn follow<T>(
         &self,
         command: Command,
+        take: impl FnMut(Outcome) -> Result<Option<T>, ClientError>,
+    ) -> Result<T, ClientError> {
+        let stream = self.begin(command, self.root.as_ref().map(AsFd::as_fd))?;
+        self.follow_on(&stream, take)
+    }
+
+    /// The same for a request that [`Self::begin`] has sent.
+    pub(super) fn follow_on<T>(
+        &self,
+        stream: &UnixStream,
         mut take: impl FnMut(Outcome) -> Result<Option<T>, ClientError>,
     ) -> Result<T, ClientError> {
-        let request = Request::new(command).meant_for(self.addressee.clone());
-        let root = self.root.as_ref().map(AsFd::as_fd);
-        let stream = self.send(&request, root, PATIENCE)?;
-        let mut replies = BufReader::new(&stream);
+        let mut replies = BufReader::new(stream);
         loop {
             if replies.buffer().is_empty() {
-                self.wait_for_reply(&stream)?;
+                self.wait_for_reply(stream)?;
             }
             let timeout = stream.set_read_timeout(Some(REPLY_TIMEOUT));
             let mut line = Vec::new();
@@ -190,7 +197,8 @@ impl Client {
         }
     }
 
-    /// Sends a request, and a descriptor with it, whose reply [`Self::end`] receives.
+    /// Sends a request, and a descriptor with it, whose reply [`Self::end`] or [`Self::follow_on`]
+    /// receives.
     pub(super) fn begin(
         &self,
         command: Command,

@@ -1,4 +1,4 @@
-//! Block devices in a volume.
+//! Block devices in a volume, and who serves them.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,4 +47,29 @@ pub struct BlockDeviceInfo {
     pub epoch: Option<u64>,
     /// Its size.
     pub size_bytes: u64,
+}
+
+/// Has a daemon serve the block devices of its volume over NBD, at a socket that listens and whose
+/// descriptor comes with the request (`SCM_RIGHTS`), until the client shuts its end down for
+/// writing or closes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServeBlockDevicesRequest {
+    /// The address of the socket for clients, as a URI of NBD.
+    pub uri: String,
+    /// The process that ends it when it ends.
+    pub pid: u32,
+    /// Whether nobody may write.
+    #[serde(default)]
+    pub read_only: bool,
+    /// The directory of the certificates, as an absolute path; `None`: connections are not
+    /// encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_certificates: Option<String>,
+}
+
+/// The first reply to a [`ServeBlockDevicesRequest`], when clients can connect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServingInfo {
+    /// How many block devices and snapshots are served.
+    pub export_count: u64,
 }

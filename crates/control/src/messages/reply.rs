@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL_VERSION;
-use super::block_devices::BlockDeviceInfo;
+use super::block_devices::{BlockDeviceInfo, ServingInfo};
 use super::check::{CheckProgress, CheckReport};
 use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segments, Waited};
 use super::coalescing::Coalesced;
@@ -78,6 +78,9 @@ pub enum Outcome {
     /// The reply to [`Command::BlockDevices`](super::Command::BlockDevices): all devices, or those
     /// that were changed.
     BlockDevices(Vec<BlockDeviceInfo>),
+    /// Block devices are served; when that has ended, the reply to
+    /// [`Command::ServeBlockDevices`](super::Command::ServeBlockDevices) follows.
+    Serving(ServingInfo),
     /// The reply to [`Command::Receive`](super::Command::Receive), when the version is durable.
     Received(Box<ReceivedInfo>),
     /// The reply to [`Command::Mount`](super::Command::Mount).

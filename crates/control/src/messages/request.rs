@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL_VERSION;
 use super::addressee::Addressee;
-use super::block_devices::BlockDevicesRequest;
+use super::block_devices::{BlockDevicesRequest, ServeBlockDevicesRequest};
 use super::check::CheckRequest;
 use super::cleaning::{
     BlocksNamed, BlocksRequest, CleanerChange, MAX_BLOCKS, MAX_SEGMENTS, SegmentsNamed,
@@ -81,6 +81,8 @@ pub enum Command {
     Devices(DevicesRequest),
     /// List, make, resize and delete block devices in the volume.
     BlockDevices(BlockDevicesRequest),
+    /// Serve them over NBD, until the client wants no more.
+    ServeBlockDevices(ServeBlockDevicesRequest),
     /// Apply a send stream.
     Receive(ReceiveRequest),
     /// Serve one more view.

@@ -86,6 +86,9 @@ fn answer(
         }
         Command::Devices(asked) => Outcome::Devices(admin.devices(asked)?),
         Command::BlockDevices(asked) => Outcome::BlockDevices(admin.block_devices(asked)?),
+        Command::ServeBlockDevices(asked) => admin
+            .serve_block_devices(asked, descriptor, &mut |_| ControlFlow::Break(()))
+            .map(|()| Outcome::Done)?,
         Command::Receive(asked) => Outcome::Received(Box::new(admin.receive(asked, descriptor)?)),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {

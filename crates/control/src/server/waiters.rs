@@ -60,6 +60,14 @@ pub(super) fn is_gone(stream: &UnixStream) -> bool {
     }
 }
 
+/// Whether the client at the other end sends nothing more.
+pub(super) fn has_ended(stream: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut polled, Some(&zero)).is_ok() && polled[0].revents().intersects(ends)
+}
+
 impl Waiters {
     /// Adds `waiter`, or returns it when too many wait.
     pub(super) fn add(&self, waiter: Waiter) -> Result<(), Waiter> {

@@ -80,6 +80,7 @@ impl Daemon<'_> {
             socket: String::new(),
             views,
         });
+        info.served = self.block_server.info();
         Ok(info)
     }
 

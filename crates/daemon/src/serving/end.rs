@@ -72,6 +72,7 @@ impl Daemon<'_> {
     /// here, nor can a user's mount for which fusermount3 fails. The kernel cuts it off when the
     /// process ends, so all data must be written before.
     fn end_without_unmounting(&self) -> ! {
+        self.block_server.end();
         let closed =
             self.views.all_open().iter().try_for_each(|view| view.closing().close(|| None));
         let ended =

@@ -39,11 +39,17 @@ impl Daemon<'_> {
         let id = self.views.new_id();
         if is_fuseblk {
             let (closing, views) = (Arc::clone(&closing), Arc::clone(&self.views));
+            let block_server = Arc::clone(&self.block_server);
             let (disk, device) = self.volume.parts();
             // umount(2) waits for this. Afterwards another process may have the device.
             mount.set_on_unmount(move || {
                 // A failure is logged when serving has ended.
-                let _ = closing.close(|| views.end_with_last(id).then_some(&*disk));
+                let _ = closing.close(|| {
+                    let is_last = views.end_with_last(id);
+                    // Nobody else uses the disk while it is shut down.
+                    is_last.then(|| block_server.end());
+                    is_last.then_some(&*disk)
+                });
                 if closing.has_shut_down() {
                     let _ = device.close();
                     device.release();

@@ -66,6 +66,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "dendro-fs",
             "dendro-fuse",
             "dendro-logdisk",
+            "dendro-nbd",
             "dendro-policy",
             "dendro-set",
             "dendro-stream",
