@@ -196,6 +196,21 @@
 #define DENDRO_TYPE_SPECIAL 4
 
 /**
+ * What is to outlast the end of the process: the system has it.
+ */
+#define DENDRO_OUTLASTS_PROCESS 1
+
+/**
+ * What is to outlast the end of the system, as by a power cut: the device has it.
+ */
+#define DENDRO_OUTLASTS_MACHINE 2
+
+/**
+ * What is to outlast the loss of a device: another one has it too.
+ */
+#define DENDRO_OUTLASTS_MEDIUM 3
+
+/**
  * Hint about a list: its blocks should lie together in the order of their indexes, because they
  * will be read so.
  */
@@ -261,6 +276,21 @@ typedef struct dendro_versions dendro_versions;
  * An open volume: an image file, a block device, or memory.
  */
 typedef struct dendro_volume dendro_volume;
+
+/**
+ * A version of a volume: the head of a branch, which can be changed, or a snapshot. It is a plain
+ * value, and goes on naming its version after the volume was closed and opened again.
+ */
+typedef struct dendro_view {
+  /**
+   * The branch.
+   */
+  uint32_t branch;
+  /**
+   * The epoch of the snapshot; DENDRO_HEAD for the head of the branch.
+   */
+  uint64_t epoch;
+} dendro_view;
 
 /**
  * An entry of a directory.
@@ -345,19 +375,22 @@ typedef struct dendro_stat {
 } dendro_stat;
 
 /**
- * A version of a volume: the head of a branch, which can be changed, or a snapshot. It is a plain
- * value, and goes on naming its version after the volume was closed and opened again.
+ * The space that a version takes.
  */
-typedef struct dendro_view {
+typedef struct dendro_usage {
   /**
-   * The branch.
+   * The version.
    */
-  uint32_t branch;
+  struct dendro_view view;
   /**
-   * The epoch of the snapshot; DENDRO_HEAD for the head of the branch.
+   * The bytes that deleting it alone would free.
    */
-  uint64_t epoch;
-} dendro_view;
+  uint64_t exclusive_bytes;
+  /**
+   * The bytes of all that is visible in it.
+   */
+  uint64_t seen_bytes;
+} dendro_usage;
 
 /**
  * A version, and what is known of it.
@@ -445,6 +478,62 @@ typedef struct dendro_space {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Puts up to `max` numbers of lists in which two versions may differ into `lists`: those from
+ * `from` on, in their order. A list that one of them alone has is among them. It may read the
+ * whole map, and reads no pages.
+ *
+ * Returns: how many; 0 if there are none left.
+ *
+ * Errors: ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int64_t dendro_changed_lists(const struct dendro_volume *volume,
+                             struct dendro_view a,
+                             struct dendro_view b,
+                             uint64_t from,
+                             uint64_t *lists,
+                             size_t max);
+
+/**
+ * Puts up to `max` indexes of records of a list in which two versions may differ into `indexes`:
+ * those from `from` on, in their order. Both versions must have the list. It reads what was
+ * written since the two parted.
+ *
+ * Returns: how many; 0 if there are none left.
+ *
+ * Errors: ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int64_t dendro_changed_records(const struct dendro_volume *volume,
+                               struct dendro_view a,
+                               struct dendro_view b,
+                               uint64_t list,
+                               uint64_t from,
+                               uint64_t *indexes,
+                               size_t max);
+
+/**
+ * Finds the first pages of a list, from `from` on, in which two versions may differ, and puts the
+ * first one into `*first` and how many they are into `*count`. The pages behind them may differ
+ * too: ask again from `*first + *count` on. Both versions must have the list. It reads no pages.
+ *
+ * Returns: 1, or 0 if there are none left.
+ *
+ * Errors: ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int dendro_changed_pages(const struct dendro_volume *volume,
+                         struct dendro_view a,
+                         struct dendro_view b,
+                         uint64_t list,
+                         uint64_t from,
+                         uint64_t *first,
+                         uint64_t *count);
 
 /**
  * Reads the entries of the directory at `path`. They are sorted by the bytes of their names; "."
@@ -1292,6 +1381,71 @@ int dendro_version_roll_back(const struct dendro_volume *volume,
                              struct dendro_view *view);
 
 /**
+ * Makes the branch with the head `head` the main one. It and the former main branch exchange their
+ * names.
+ *
+ * Returns: 0.
+ *
+ * Errors: ESTALE: there is no such head. EXDEV: the branch belongs to another client than the main
+ * branch. ENOSPC, EROFS, EIO.
+ *
+ * Threads: any.
+ */
+int dendro_version_promote(const struct dendro_volume *volume, struct dendro_view head);
+
+/**
+ * Writes the snapshot `of` as a stream to the descriptor `fd`, as `dendro send` does: all that it
+ * has, or if `base` is not NULL what it has and the snapshot `*base` has not. The stream is not
+ * compressed.
+ *
+ * Returns: 0.
+ *
+ * Errors: ESTALE: there is no such snapshot. What write(2) answers. EAGAIN: the system refuses a
+ * thread. EIO. The stream is worth nothing then.
+ *
+ * Threads: any.
+ */
+int dendro_version_send(const struct dendro_volume *volume,
+                        struct dendro_view of,
+                        const struct dendro_view *base,
+                        int fd);
+
+/**
+ * Receives the version of a stream from the descriptor `fd`, as dendro_version_send() and
+ * `dendro send` write it, as a snapshot, and puts that into `*view`, which may be NULL. The
+ * snapshot is called `name`, or if that is NULL as it was on the volume that it was sent from. If
+ * several streams follow each other, each version keeps its name, those that are here are passed
+ * over, and `*view` is the last one. `fd` is read to the end of the stream, and no further.
+ *
+ * Returns: 0. The version is durable, and there whole.
+ *
+ * Errors: EEXIST: it is here already, or there is a snapshot of that name. ENOENT: it is based on
+ * a version that is not here. EBADMSG: the stream is wrong, or cut off. EINVAL: that cannot be a
+ * name. What read(2) answers. ENOSPC, EROFS, EIO. Nothing has changed then, but that of several
+ * versions those before are here.
+ *
+ * Threads: any. One receives at a time.
+ */
+int dendro_version_receive(const struct dendro_volume *volume,
+                           int fd,
+                           const char *name,
+                           struct dendro_view *view);
+
+/**
+ * Puts what up to `max` versions take into `usages`: the snapshots and the heads of branches. It
+ * reads the whole map.
+ *
+ * Returns: how many versions there are, which may be more than `max`.
+ *
+ * Errors: EIO.
+ *
+ * Threads: any.
+ */
+int64_t dendro_versions_usage(const struct dendro_volume *volume,
+                              struct dendro_usage *usages,
+                              size_t max);
+
+/**
  * Makes a client called `name` beside the one that the volume was made for, and puts the head of
  * its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES,
  * DENDRO_CLIENT_BLOCK and DENDRO_CLIENT_APPLICATION. A client of files has an empty root
@@ -1444,6 +1598,21 @@ int dendro_volume_flush(const struct dendro_volume *volume);
  * Threads: any.
  */
 int dendro_volume_flush_to(const struct dendro_volume *volume, uint64_t commit);
+
+/**
+ * Makes all units up to the one with the number `commit` outlast what `outlasts` says, one of
+ * DENDRO_OUTLASTS_PROCESS, DENDRO_OUTLASTS_MACHINE and DENDRO_OUTLASTS_MEDIUM. DENDRO_LATEST
+ * stands for all units. dendro_volume_flush_to() is for DENDRO_OUTLASTS_MACHINE; for less it may
+ * cost less.
+ *
+ * Returns: 0.
+ *
+ * Errors: as dendro_volume_flush(). ENODEV: the volume lies on one device; it is durable there.
+ * EINVAL: there is no such kind.
+ *
+ * Threads: any.
+ */
+int dendro_volume_flush_for(const struct dendro_volume *volume, uint32_t outlasts, uint64_t commit);
 
 /**
  * Makes what the list `list` of the version `version` has durable. Nothing is written if it has

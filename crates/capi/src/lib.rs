@@ -21,12 +21,14 @@
 //! | `volume` | volumes, and their threads |
 //! | `versions` | snapshots and branches |
 //! | `lists` | what lists have |
+//! | `changes` | what differs between versions |
 //! | `units` | atomic recovery units, reservations |
 //! | `files` | the files of a version, by paths |
 //! | `file` | an open file |
 //! | `directory` | the entries of a directory |
 
 mod border;
+pub mod changes;
 pub mod directory;
 mod failure;
 pub mod file;

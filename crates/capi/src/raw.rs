@@ -9,8 +9,10 @@
 //!
 //! [`Call`] is the proof that a call from C is going on. Only `border` makes one.
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io::{self, Read, Write};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::slice;
@@ -59,6 +61,20 @@ impl<'c> Call<'c> {
         self.places(data, len)
     }
 
+    /// Room for `len` values that a caller gives to be filled.
+    pub(crate) fn room<T>(
+        self,
+        data: *mut T,
+        len: usize,
+    ) -> Result<&'c mut [MaybeUninit<T>], Wrong> {
+        self.places(data.cast::<MaybeUninit<T>>(), len)
+    }
+
+    /// A descriptor that a caller has opened, and lets the library read from or write to.
+    pub(crate) const fn descriptor(self, number: c_int) -> Descriptor<'c> {
+        Descriptor { number, _call: PhantomData }
+    }
+
     /// Places for `len` values. This is private, because any bits must be a `T`.
     fn places<T>(self, data: *mut T, len: usize) -> Result<&'c mut [T], Wrong> {
         if len == 0 {
@@ -67,7 +83,7 @@ impl<'c> Call<'c> {
         check(data.cast_const(), len)?;
         // SAFETY: the pointer is not null and aligned, and the length is one that an object can
         // have. By promise 1 so many values can be read and written there; any bits are one, since
-        // `T` is `u8` or `u64`. By promise 2 nobody else uses them during `'c`.
+        // `T` is `u8`, `u64` or a `MaybeUninit`. By promise 2 nobody else uses them during `'c`.
         Ok(unsafe { slice::from_raw_parts_mut(data, len) })
     }
 
@@ -89,6 +105,33 @@ impl<'c> Call<'c> {
     /// A path, of any bytes.
     pub(crate) fn path(self, path: *const c_char) -> Result<&'c Path, Wrong> {
         Ok(Path::new(OsStr::from_bytes(self.c_str(path)?.to_bytes())))
+    }
+}
+
+/// A descriptor of a caller's. Which one is read from or written to is the caller's to say, as with
+/// read(2) and write(2); one that is not open is an error.
+pub(crate) struct Descriptor<'c> {
+    number: c_int,
+    _call: PhantomData<&'c ()>,
+}
+
+impl Read for Descriptor<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: there is room for so many bytes, which nobody else uses.
+        let count = unsafe { libc::read(self.number, buf.as_mut_ptr().cast(), buf.len()) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Write for Descriptor<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        // SAFETY: there are so many bytes, which nobody changes.
+        let count = unsafe { libc::write(self.number, buf.as_ptr().cast(), buf.len()) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

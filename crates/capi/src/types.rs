@@ -74,6 +74,13 @@ pub const DENDRO_TYPE_SYMLINK: u32 = 3;
 /// Type of a file: a pipe, a socket or a device.
 pub const DENDRO_TYPE_SPECIAL: u32 = 4;
 
+/// What is to outlast the end of the process: the system has it.
+pub const DENDRO_OUTLASTS_PROCESS: u32 = 1;
+/// What is to outlast the end of the system, as by a power cut: the device has it.
+pub const DENDRO_OUTLASTS_MACHINE: u32 = 2;
+/// What is to outlast the loss of a device: another one has it too.
+pub const DENDRO_OUTLASTS_MEDIUM: u32 = 3;
+
 /// Hint about a list: its blocks should lie together in the order of their indexes, because they
 /// will be read so.
 pub const DENDRO_CLUSTERED: u32 = 1;
@@ -186,6 +193,18 @@ pub struct Version {
     pub flags: u32,
     /// The name of the snapshot or of the branch, in UTF-8, with a zero byte.
     pub name: [c_char; DENDRO_NAME_SIZE],
+}
+
+/// The space that a version takes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Usage {
+    /// The version.
+    pub view: View,
+    /// The bytes that deleting it alone would free.
+    pub exclusive_bytes: u64,
+    /// The bytes of all that is visible in it.
+    pub seen_bytes: u64,
 }
 
 /// How the bytes of a volume are used.

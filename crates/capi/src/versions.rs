@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::vec::IntoIter;
 
 use dendrofs::ClientKind;
-use dendrofs::disk::{Branch, Snapshot, VersionTable};
+use dendrofs::disk::{self, Branch, Snapshot, VersionTable};
 
 use crate::border::{Handle, Health, close, hand_out, on, place};
 use crate::types::{
     DENDRO_CLIENT_APPLICATION, DENDRO_CLIENT_BLOCK, DENDRO_CLIENT_FILES, DENDRO_CLIENT_UNKNOWN,
     DENDRO_HEAD, DENDRO_VERSION_HAS_PARENT, DENDRO_VERSION_HEAD, DENDRO_VERSION_HELD,
-    DENDRO_VERSION_MAIN, DENDRO_VERSION_UNNAMED, Version, View, name_of,
+    DENDRO_VERSION_MAIN, DENDRO_VERSION_UNNAMED, Usage, Version, View, name_of,
 };
 use crate::volume::Volume;
 
@@ -221,6 +221,100 @@ pub extern "C" fn dendro_version_roll_back(
     on(volume, |_, volume| {
         let made = volume.inner().roll_back(head.into(), to.into())?;
         put(made.into(), view)
+    })
+}
+
+/// Makes the branch with the head `head` the main one. It and the former main branch exchange their
+/// names.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such head. EXDEV: the branch belongs to another client than the main
+/// branch. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_promote(volume: Option<&Volume>, head: View) -> c_int {
+    on(volume, |_, volume| {
+        volume.inner().promote(head.into())?;
+        Ok(0)
+    })
+}
+
+/// Writes the snapshot `of` as a stream to the descriptor `fd`, as `dendro send` does: all that it
+/// has, or if `base` is not NULL what it has and the snapshot `*base` has not. The stream is not
+/// compressed.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such snapshot. What write(2) answers. EAGAIN: the system refuses a
+/// thread. EIO. The stream is worth nothing then.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_send(
+    volume: Option<&Volume>,
+    of: View,
+    base: Option<&View>,
+    fd: c_int,
+) -> c_int {
+    on(volume, |call, volume| {
+        let base = base.map(|base| (*base).into());
+        volume.inner().send(of.into(), base, call.descriptor(fd))?;
+        Ok(0)
+    })
+}
+
+/// Receives the version of a stream from the descriptor `fd`, as dendro_version_send() and
+/// `dendro send` write it, as a snapshot, and puts that into `*view`, which may be NULL. The
+/// snapshot is called `name`, or if that is NULL as it was on the volume that it was sent from. If
+/// several streams follow each other, each version keeps its name, those that are here are passed
+/// over, and `*view` is the last one. `fd` is read to the end of the stream, and no further.
+///
+/// Returns: 0. The version is durable, and there whole.
+///
+/// Errors: EEXIST: it is here already, or there is a snapshot of that name. ENOENT: it is based on
+/// a version that is not here. EBADMSG: the stream is wrong, or cut off. EINVAL: that cannot be a
+/// name. What read(2) answers. ENOSPC, EROFS, EIO. Nothing has changed then, but that of several
+/// versions those before are here.
+///
+/// Threads: any. One receives at a time.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_version_receive(
+    volume: Option<&Volume>,
+    fd: c_int,
+    name: *const c_char,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let name = if name.is_null() { None } else { Some(call.text(name)?) };
+        let made = volume.inner().receive(call.descriptor(fd), name)?;
+        put(made.into(), view)
+    })
+}
+
+/// Puts what up to `max` versions take into `usages`: the snapshots and the heads of branches. It
+/// reads the whole map.
+///
+/// Returns: how many versions there are, which may be more than `max`.
+///
+/// Errors: EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_versions_usage(
+    volume: Option<&Volume>,
+    usages: *mut Usage,
+    max: usize,
+) -> i64 {
+    on(volume, |call, volume| {
+        let places = call.room(usages, max)?;
+        let found = volume.disk().version_usage()?;
+        for (place, usage) in places.iter_mut().zip(&found) {
+            let disk::VersionUsage { view, exclusive_bytes, seen_bytes } = *usage;
+            place.write(Usage { view: view.into(), exclusive_bytes, seen_bytes });
+        }
+        Ok(found.len() as i64)
     })
 }
 

@@ -7,15 +7,15 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dendrofs::disk::{CommitSeq, Lid, Versions};
+use dendrofs::disk::{CommitSeq, Lid, Outlasts, Versions};
 use dendrofs::{CreateOptions, OpenOptions, Runner};
 
 use crate::border::{Handle, Health, call, close, hand_out, on, place, put_text};
 use crate::failure::{Failure, Result};
 use crate::raw::{Call, Wrong};
 use crate::types::{
-    DENDRO_FILES, DENDRO_LISTS, DENDRO_NO_DISCARD, DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options,
-    Space, View,
+    DENDRO_FILES, DENDRO_LISTS, DENDRO_NO_DISCARD, DENDRO_OUTLASTS_MACHINE, DENDRO_OUTLASTS_MEDIUM,
+    DENDRO_OUTLASTS_PROCESS, DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options, Space, View,
 };
 
 /// The most bytes of a label.
@@ -245,6 +245,36 @@ pub extern "C" fn dendro_volume_flush(volume: Option<&Volume>) -> c_int {
 pub extern "C" fn dendro_volume_flush_to(volume: Option<&Volume>, commit: u64) -> c_int {
     on(volume, |_, volume| {
         let flushed = volume.disk().flush(CommitSeq(commit));
+        flushed.map_err(|error| Failure::when_syncing(error.into()))?;
+        Ok(0)
+    })
+}
+
+/// Makes all units up to the one with the number `commit` outlast what `outlasts` says, one of
+/// DENDRO_OUTLASTS_PROCESS, DENDRO_OUTLASTS_MACHINE and DENDRO_OUTLASTS_MEDIUM. DENDRO_LATEST
+/// stands for all units. dendro_volume_flush_to() is for DENDRO_OUTLASTS_MACHINE; for less it may
+/// cost less.
+///
+/// Returns: 0.
+///
+/// Errors: as dendro_volume_flush(). ENODEV: the volume lies on one device; it is durable there.
+/// EINVAL: there is no such kind.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_volume_flush_for(
+    volume: Option<&Volume>,
+    outlasts: u32,
+    commit: u64,
+) -> c_int {
+    on(volume, |_, volume| {
+        let outlasts = match outlasts {
+            DENDRO_OUTLASTS_PROCESS => Outlasts::Process,
+            DENDRO_OUTLASTS_MACHINE => Outlasts::Machine,
+            DENDRO_OUTLASTS_MEDIUM => Outlasts::Medium,
+            _ => return Err(Failure::invalid(format!("nothing is called {outlasts} to outlast"))),
+        };
+        let flushed = volume.disk().flush_for(outlasts, CommitSeq(commit));
         flushed.map_err(|error| Failure::when_syncing(error.into()))?;
         Ok(0)
     })

@@ -42,6 +42,14 @@ pub enum Error {
         /// The size.
         len_bytes: u64,
     },
+    /// A version cannot be sent as a stream, or received from one.
+    #[error("{why}")]
+    Stream {
+        /// The number that Linux has for it.
+        errno: i32,
+        /// What is wrong, for people.
+        why: String,
+    },
     /// The system refuses a thread, or random bytes.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -63,6 +71,7 @@ impl Error {
             Self::Files(error) => error.errno(),
             Self::Loop => libc::ELOOP,
             Self::NoSuchVersion(_) => libc::ENOENT,
+            Self::Stream { errno, .. } => *errno,
             Self::System(error) => of_io(error),
         }
     }

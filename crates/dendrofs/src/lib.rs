@@ -78,6 +78,10 @@
 //! and a branch cost some microseconds, whatever the volume holds. [`Volume::view`] finds a version
 //! by its name, as the command `dendro` does: `@before`, `branch`, `branch@snapshot`.
 //!
+//! [`Volume::send`] writes a snapshot, or what it has and another one has not, as a stream of
+//! bytes, and [`Volume::receive`] reads that into another volume. The commands `dendro send` and
+//! `dendro receive` write and read the same.
+//!
 //! # Durability
 //! Nothing has to be flushed for a volume to be sound. What was not flushed can be missing after a
 //! crash, from the end. A [`Runner`] flushes every five seconds unless it is told otherwise;
@@ -100,6 +104,7 @@
 //! | `open_disk` | the disk of an open volume, and its file systems |
 //! | `file`, `files` | files of a version |
 //! | `volume` | an open volume, and its versions |
+//! | `streams` | versions as streams |
 //! | `runner` | the background threads |
 
 #![forbid(unsafe_code)]
@@ -111,6 +116,7 @@ mod metadata;
 mod open_disk;
 mod options;
 mod runner;
+mod streams;
 mod volume;
 mod walk;
 
@@ -130,7 +136,7 @@ pub mod disk {
     pub use dendro_disk::{
         Aru, Branch, CHANGE_BYTES, CommitSeq, Completion, Condition, Error, GROUP_PAGES, Lid,
         ListCompression, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-        MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable,
-        VersionUsage, Versions, View,
+        MAX_UNIT_GROUPS, Op, Outlasts, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space,
+        VersionTable, VersionUsage, Versions, View,
     };
 }

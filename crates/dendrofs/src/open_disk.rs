@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use dendro_base::sync::{Condvar, Mutex};
+use dendro_base::sync::{Condvar, Mutex, MutexGuard};
 use dendro_base::{Clock, SystemClock};
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::{FileSystem, FsError};
@@ -20,6 +20,8 @@ pub(crate) struct OpenDisk {
     mounted: Mutex<Vec<(View, Weak<Mounted>)>>,
     /// Signals that one was closed.
     closed: Condvar,
+    /// Held while a version is received.
+    receiving: Mutex<()>,
 }
 
 impl OpenDisk {
@@ -29,7 +31,13 @@ impl OpenDisk {
             had_runner: AtomicBool::new(false),
             mounted: Mutex::default(),
             closed: Condvar::default(),
+            receiving: Mutex::default(),
         }
+    }
+
+    /// Lets nobody else receive a version until what this returns is dropped.
+    pub(crate) fn receiving(&self) -> MutexGuard<'_, ()> {
+        self.receiving.lock()
     }
 
     pub(crate) const fn disk(&self) -> &Arc<LogDisk> {

@@ -277,6 +277,18 @@ impl Volume {
         Ok(self.inner.disk().roll_back(head.branch, to)?.head())
     }
 
+    /// Makes the branch with this head the main one. It and the former main branch exchange their
+    /// names.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] if there is no such head, or if the branch belongs to another client.
+    pub fn promote(&self, head: View) -> Result<()> {
+        if head.epoch.is_some() {
+            return Err(dendro_disk::Error::NoSuchView(head).into());
+        }
+        Ok(self.inner.disk().promote(head.branch)?)
+    }
+
     /// The files of a version. Those of a snapshot cannot be changed.
     ///
     /// # Errors

@@ -49,6 +49,12 @@ fn errors_have_the_numbers_that_the_header_says() {
 }
 
 #[test]
+fn versions_are_compared_measured_and_received() {
+    let dir = tempfile::tempdir().unwrap();
+    watched("tests/c/versions.c", dir.path(), dir.path());
+}
+
+#[test]
 fn threads_share_handles() {
     let dir = tempfile::tempdir().unwrap();
     watched("tests/c/threads.c", dir.path(), dir.path());

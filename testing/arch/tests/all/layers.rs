@@ -46,6 +46,8 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "dendro-format",
             "dendro-fs",
             "dendro-logdisk",
+            "dendro-stream",
+            "dendro-transfer",
         ],
     ),
     // The same for C programs.
