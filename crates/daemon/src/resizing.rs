@@ -33,11 +33,7 @@ pub fn resize(
     tell: &mut Tell<'_>,
 ) -> Result<Resized, String> {
     if device.is_spread() {
-        return Err(
-            "the volume is as large as the devices over which it is spread; `dendro device \
-                    add` and `dendro device remove` change that"
-                .into(),
-        );
+        return resize_spread(disk, device, request, tell);
     }
     if device.is_listed() {
         return Err("the volume lies on several devices, or may, and so keeps its length".into());
@@ -69,21 +65,72 @@ pub fn resize(
     if request.to != ResizeTo::Max && (is_smaller || is_cut_off) {
         shrink(disk, device, whole_bytes, device_len_bytes, tell)?;
     } else {
-        disk.grow(len_bytes, device_len_bytes.max(present_bytes)).map_err(|error| match error {
-            dendro_disk::Error::NoSpace { .. } => {
-                "the file system that holds it is full: free some room there".to_owned()
-            }
-            error => error.to_string(),
-        })?;
+        disk.grow(len_bytes, device_len_bytes.max(present_bytes))
+            .map_err(|error| not_grown(&error))?;
     }
-    Ok(Resized {
+    Ok(resized(disk, device, before_bytes, wanted_bytes))
+}
+
+/// Resizes a volume that is spread over devices, within what these have room for. Behind the
+/// segments there is always the same.
+fn resize_spread(
+    disk: &LogDisk,
+    device: &Devices,
+    request: ResizeRequest,
+    tell: &mut Tell<'_>,
+) -> Result<Resized, String> {
+    let before_bytes = device.len_bytes();
+    let superblock = disk.superblock();
+    let segment_bytes = superblock.layout.segment_size_bytes();
+    let most_bytes = device.most_len_bytes().unwrap_or(before_bytes);
+    let wanted_bytes = match request.to {
+        ResizeTo::Bytes(bytes) => bytes,
+        ResizeTo::More(bytes) => {
+            (before_bytes - BACKUPS_BYTES).checked_add(bytes).ok_or("that is too large")?
+        }
+        ResizeTo::Max => most_bytes.max(before_bytes) - BACKUPS_BYTES,
+    };
+    let len_bytes = (wanted_bytes - wanted_bytes % segment_bytes).saturating_add(BACKUPS_BYTES);
+    if len_bytes > most_bytes.max(before_bytes) {
+        return Err(format!(
+            "the volume lies spread over devices that have room for {}, and so it cannot have {}; \
+             `dendro device add` adds another device, and `dendro device replace` puts a larger \
+             one in the place of one",
+            text::size(most_bytes),
+            text::size(wanted_bytes)
+        ));
+    }
+    superblock
+        .layout_on(len_bytes, len_bytes)
+        .map_err(|malformed| format!("{}: {}", text::size(wanted_bytes), malformed.problem))?;
+    match len_bytes < before_bytes {
+        true => shrink(disk, device, len_bytes, len_bytes, tell)?,
+        false => disk.grow(u64::MAX, len_bytes).map_err(|error| not_grown(&error))?,
+    }
+    Ok(resized(disk, device, before_bytes, wanted_bytes))
+}
+
+/// What the size is now.
+fn resized(disk: &LogDisk, device: &Devices, before_bytes: u64, wanted_bytes: u64) -> Resized {
+    let layout = disk.superblock().layout;
+    Resized {
         before_bytes,
         size_bytes: size_bytes(disk, device),
         wanted_bytes,
-        segment_bytes,
-        segment_count: disk.superblock().layout.segment_count(),
+        segment_bytes: layout.segment_size_bytes(),
+        segment_count: layout.segment_count(),
         available_bytes: disk.space().available_bytes,
-    })
+    }
+}
+
+/// Why a volume could not become longer.
+fn not_grown(error: &dendro_disk::Error) -> String {
+    match error {
+        dendro_disk::Error::NoSpace { .. } => {
+            "the file system that holds it is full: free some room there".to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 /// Makes the volume shorter.

@@ -11,11 +11,12 @@ use dendro_daemon::text;
 The volume goes on being used meanwhile if it is mounted. An image file becomes as long as the
 volume; of a block device, which has to be that long, the volume takes the first part. What would lie
 behind the new end of a smaller volume is moved first; whether it fits is said before. If that is
-interrupted the volume keeps its size. After a power cut it has the old size or the new one.")]
+interrupted the volume keeps its size. After a power cut it has the old size or the new one. A volume
+that is spread over devices can be as large as these have room for.")]
 pub(crate) struct ResizeArgs {
     /// An image file, a block device, a mount point or a path inside a mount
     pub(crate) target: PathBuf,
-    /// The size, such as 10G; +SIZE: by so much more; max: as much as the file or device has.
+    /// The size, such as 10G; +SIZE: by so much more; max: as much as the file or devices have.
     /// Rounded down to whole segments
     #[arg(value_parser = parse)]
     pub(crate) size: ResizeTo,

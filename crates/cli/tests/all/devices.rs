@@ -143,6 +143,36 @@ fn held_bytes(scratch: &Scratch, target: &str) -> Vec<u64> {
     devices.map(|device| device["held_bytes"].as_u64().unwrap()).collect()
 }
 
+/// Resizes a volume, and returns its size.
+fn size_bytes(scratch: &Scratch, target: &str, size: &str) -> u64 {
+    let said = scratch.dendro(["resize", "--json", target, size]).succeeds();
+    let done: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(done["rounded_down"], false, "{done}");
+    done["size_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_spread_volume_becomes_shorter_and_as_long_again_as_its_devices_have_room() {
+    let scratch = Scratch::new();
+    let [one, two] = spread(&scratch);
+    let whole = held_bytes(&scratch, &two);
+    let full_bytes = size_bytes(&scratch, &one, "max");
+    // Behind the segments there are backups of the superblock.
+    let backups_bytes = 64 << 10;
+    assert_eq!(size_bytes(&scratch, &one, "32M"), (32 << 20) + backups_bytes);
+    let held: u64 = held_bytes(&scratch, &two).iter().sum();
+    assert!((30 << 20..32 << 20).contains(&held), "{held}");
+    scratch.dendro(["check", &two]).succeeds();
+    assert_eq!(size_bytes(&scratch, &two, "+8M"), (40 << 20) + backups_bytes);
+    scratch.dendro(["resize", &two, "4M"]).fails(1, &["fewer than 16 segments"]);
+    let text = "room for 62";
+    scratch.dendro(["resize", &two, "64M"]).fails(1, &[text, "add", "replace"]);
+    scratch.dendro(["resize", &two, "20000T"]).fails(1, &[text]);
+    assert_eq!(size_bytes(&scratch, &two, "max"), full_bytes);
+    assert_eq!(held_bytes(&scratch, &two), whole);
+    scratch.dendro(["check", "--data", &two]).succeeds();
+}
+
 #[test]
 fn a_spread_volume_gets_another_device_and_loses_one_while_it_is_written_to() {
     if skips_mounts() {
@@ -181,7 +211,12 @@ fn a_spread_volume_gets_another_device_and_loses_one_while_it_is_written_to() {
     });
     assert_eq!(held_bytes(&scratch, &mounted).len(), 2);
     scratch.dendro(["device", "offline", &mounted, &two]).fails(1, &["no other device holds"]);
-    scratch.dendro(["resize", &mounted, "max"]).fails(1, &["`dendro device add`"]);
+    scratch.dendro(["resize", &mounted, "+1T"]).fails(1, &["`dendro device add`"]);
+    // Of the 70 MiB or so that there are, 40 live.
+    scratch.dendro(["resize", &mounted, "30M"]).fails(1, &["does not fit"]);
+    assert_eq!(size_bytes(&scratch, &mounted, "55M") >> 20, 55);
+    let held: u64 = held_bytes(&scratch, &mounted).iter().sum();
+    assert!(held < 55 << 20, "{held}");
     umount(&scratch);
     fs::remove_file(&one).unwrap();
     mount(&scratch, "nofuseblk", &third).succeeds();
@@ -190,6 +225,7 @@ fn a_spread_volume_gets_another_device_and_loses_one_while_it_is_written_to() {
         assert!(fs::read(scratch.inside(&format!("{number}"))).unwrap() == wanted, "{number}");
     }
     umount(&scratch);
+    assert!(size_bytes(&scratch, &two, "max") > 65 << 20);
     scratch.dendro(["check", "--data", &two]).succeeds();
     let dump = scratch.dendro(["dump", &third, "superblocks"]).succeeds();
     assert!(!dump.out.is_empty());
