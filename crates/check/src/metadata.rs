@@ -11,7 +11,9 @@
 //! copy.
 
 use dendro_device::{AlignedBuf, BLOCK_SIZE, Device};
-use dendro_format::superblock::{COMPATIBLE_ALLOCATED, COMPATIBLE_METADATA_COPY};
+use dendro_format::superblock::{
+    COMPATIBLE_ALLOCATED, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD,
+};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
@@ -199,6 +201,8 @@ impl MetadataCopy<'_> {
                 // The copy is a sparse file.
                 compatible: superblock.compatible & !COMPATIBLE_ALLOCATED
                     | COMPATIBLE_METADATA_COPY,
+                // It lies in this file alone.
+                incompatible: superblock.incompatible & !(INCOMPATIBLE_SET | INCOMPATIBLE_SPREAD),
                 hash_key: [0; 16],
                 label: self.hide.hide_name(&superblock.label),
                 checkpoint_crc32c: if are_current { crc32c } else { superblock.checkpoint_crc32c },

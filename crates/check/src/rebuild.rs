@@ -35,7 +35,7 @@ use std::sync::Arc;
 use dendro_base::Timestamp;
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
-use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
+use dendro_format::superblock::{INCOMPATIBLE_SPREAD, INCOMPATIBLE_VERSIONS};
 use dendro_format::{Checkpoint, SegmentNo};
 
 use crate::error::{Error, Result};
@@ -137,6 +137,12 @@ enum Work {
 }
 
 impl Rebuild {
+    /// Whether a superblock says that the volume is spread over several devices.
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        self.found.superblock.incompatible & INCOMPATIBLE_SPREAD != 0
+    }
+
     /// Finds out what is left of the volume on `device`, and what is to be done. Nothing is
     /// written. `progress` is called as by [`rebuild`].
     ///

@@ -2,8 +2,8 @@
 
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::superblock::{
-    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET, KNOWN_INCOMPATIBLE,
-    SUPERBLOCK_LEN_BYTES, SuperblockRemains,
+    INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD,
+    KNOWN_INCOMPATIBLE, SUPERBLOCK_LEN_BYTES, SuperblockRemains,
 };
 use dendro_format::{Layout, Superblock};
 
@@ -11,8 +11,8 @@ use crate::error::Result;
 
 /// The features that a rebuilt volume may have used, of which the lost parts do not tell. What says
 /// where else something lies is stated by itself.
-pub(super) const ASSUMED_INCOMPATIBLE: u64 =
-    KNOWN_INCOMPATIBLE & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS | INCOMPATIBLE_SET);
+pub(super) const ASSUMED_INCOMPATIBLE: u64 = KNOWN_INCOMPATIBLE
+    & !(INCOMPATIBLE_RETIRED | INCOMPATIBLE_MIRRORS | INCOMPATIBLE_SET | INCOMPATIBLE_SPREAD);
 
 /// The number of the next superblock behind number `newest`. Slots that hold a damaged superblock,
 /// or cannot be read, are passed over, so that none of them is taken for a newer one.

@@ -122,13 +122,8 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         return extract(args, to, quiet);
     }
     let source = source(&args.target)?;
-    if !args.no_changes && roster_on(&source).is_some() {
-        return Err(Failure::new(format_args!(
-            "{}: is one of several devices of a volume, and what is made anew on it would not be on \
-             the others; -n says what is left on it, --to DIRECTORY copies the files, and the \
-             volume can be mounted on another one of its devices with -o degraded",
-            source.display()
-        )));
+    if let Some(roster) = roster_on(&source).filter(|_| !args.no_changes) {
+        return Err(on_set(&source, roster.extents.is_some()));
     }
     let memory_bytes = memory_bytes(args);
     let progress = Progress::new(quiet);
@@ -139,7 +134,11 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         }
         _ => {
             let device = open(&source, args.no_changes)?;
-            (source.clone(), plan(&device, &source, memory_bytes, &progress)?, device)
+            (
+                source.clone(),
+                plan(&device, device.is_spread(), &source, memory_bytes, &progress)?,
+                device,
+            )
         }
     };
     if args.no_changes {
@@ -159,6 +158,23 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::new(&source, &target, false, report, affected))
 }
 
+/// A rebuild changes no device of a set.
+fn on_set(source: &Path, is_spread: bool) -> Failure {
+    let source = source.display();
+    match is_spread {
+        true => Failure::new(format_args!(
+            "{source}: is one of several devices over which a volume is spread, and none of these \
+             is changed; -n says what is left of the volume on all that are there, and --to \
+             DIRECTORY copies the files"
+        )),
+        false => Failure::new(format_args!(
+            "{source}: is one of several devices of a volume, and what is made anew on it would \
+             not be on the others; -n says what is left on it, --to DIRECTORY copies the files, \
+             and the volume can be mounted on another one of its devices with -o degraded"
+        )),
+    }
+}
+
 /// Plans the rebuild of `device`, which is `source`, and copies it into the new file `to`
 /// meanwhile.
 fn plan_and_copy(
@@ -169,7 +185,7 @@ fn plan_and_copy(
     progress: &Progress,
 ) -> Result<Rebuild, Failure> {
     let copying = Copying::new(device, to).map_err(|error| failed_on(to, &error))?;
-    let planned = plan(&copying, source, memory_bytes, progress);
+    let planned = plan(&copying, false, source, memory_bytes, progress);
     if planned.is_err() {
         // There is nothing to rebuild in a copy of it.
         let _ = std::fs::remove_file(to);
@@ -236,7 +252,7 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     let progress = Progress::new(quiet);
     let below = Arc::new(open(&source, true)?);
     let memory_bytes = memory_bytes(args);
-    let plan = plan(&*below, &source, memory_bytes, &progress)?;
+    let plan = plan(&*below, below.is_spread(), &source, memory_bytes, &progress)?;
     let written = write_in_memory(&plan, &below, true, memory_bytes);
     drop(plan);
     let (report, device) = written.map_err(|error| failed_on(&source, &error))?;
@@ -251,8 +267,11 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, affected) })
 }
 
+/// Plans the rebuild of `device`, on which all of the volume lies if it `is_whole`; otherwise it may
+/// be a part alone.
 fn plan(
     device: &dyn Device,
+    is_whole: bool,
     target: &Path,
     memory_bytes: u64,
     progress: &Progress,
@@ -261,6 +280,14 @@ fn plan(
         progress.show(format!("{done} of {all} segments read"));
     })
     .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))
+    .and_then(|plan| match plan.is_spread() && !is_whole {
+        true => Err(Failure::new(format_args!(
+            "{}: is one of several devices over which a volume is spread, and the list of devices \
+             that it should have at its end is missing or damaged; name another one of them",
+            target.display()
+        ))),
+        false => Ok(plan),
+    })
 }
 
 /// The memory that it may take.

@@ -48,6 +48,9 @@ fn a_volume_without_superblocks_is_found_again_with_its_files() {
     let rebuilt = scratch.dendro(["rebuild", &image]);
     assert_eq!(rebuilt.code, Some(1), "{rebuilt:?}");
     assert!(rebuilt.out.contains("nothing is lost"), "{rebuilt:?}");
+    let features = &scratch.info(&image)["features"]["incompatible"];
+    let has = |name: &str| features.as_array().unwrap().iter().any(|feature| feature == name);
+    assert!(has("versions") && !has("set") && !has("spread"), "{features}");
     scratch.dendro(["check", "--data", &image]).succeeds();
     if has_files {
         scratch.mount();
