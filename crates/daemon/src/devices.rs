@@ -9,7 +9,7 @@ use dendro_format::layout::BACKUP_SLOT_COUNT;
 use dendro_format::roster::MemberState;
 use dendro_format::superblock::{COMPATIBLE_BACKUPS, SUPERBLOCK_LEN_BYTES};
 use dendro_logdisk::LogDisk;
-use dendro_set::{MemberInfo, roster_on};
+use dendro_set::{MemberInfo, part_needed_bytes, roster_on};
 
 use crate::failure::Failure;
 use crate::holder::is_same_file;
@@ -45,8 +45,13 @@ pub fn change(
 ) -> Result<DevicesInfo, Failure> {
     match request {
         DevicesRequest::List => {}
-        DevicesRequest::Add { path, force } => {
-            add(disk, devices, Path::new(path), *force, options, None)?;
+        DevicesRequest::Add { path, force, copies } => {
+            let path = Path::new(path);
+            if is_to_be_spread(disk, devices, *copies)? {
+                check_part(disk, devices, path, *force, options)?;
+                begin_spread(disk, devices)?;
+            }
+            add(disk, devices, path, *force, options, None)?;
         }
         DevicesRequest::Remove { device } => {
             let one = member(devices, device)?;
@@ -127,6 +132,69 @@ fn make_room(
     shrink(disk, devices, len_bytes, len_bytes, tell).map_err(fail)
 }
 
+/// Whether a volume that lies on one device is to be spread over it and another one. Refuses what
+/// the volume cannot become.
+fn is_to_be_spread(disk: &LogDisk, devices: &Devices, copies: Option<u8>) -> Result<bool, Failure> {
+    match (copies, devices.is_spread(), devices.members().len()) {
+        (Some(1), true, _) => {
+            // A crash may have come before it was stated.
+            disk.lie_on_set(true).map(|()| false).map_err(Failure::new)
+        }
+        (None, ..) | (Some(2), false, _) => Ok(false),
+        (Some(1), false, 1) => Ok(true),
+        (Some(1), false, _) => Err(Failure::new(dendro_set::Error::NotAlone)),
+        (Some(2), true, _) => Err(Failure::new(
+            "the volume is spread over its devices, each of which holds a part of it alone; to \
+             mirror it, leave one device with `dendro device remove` and `dendro send` the volume \
+             to one that was made with `dendro mkfs --copies 2`",
+        )),
+        (Some(copies), ..) => Err(Failure::new(format_args!(
+            "{copies} copies: with 1, the volume is spread over its devices; with 2, each device \
+             holds all of it"
+        ))),
+    }
+}
+
+/// Refuses a device that cannot become a part of a volume that is to be spread.
+fn check_part(
+    disk: &LogDisk,
+    devices: &Devices,
+    path: &Path,
+    force: bool,
+    options: &DeviceOptions,
+) -> Result<(), Failure> {
+    if devices.members().iter().any(|it| is_same_file(&it.path, path)) {
+        return Err(Failure::new(format_args!(
+            "{}: is one of the volume's devices already",
+            path.display()
+        )));
+    }
+    let device = options.open(path).map_err(Failure::new)?;
+    check_replaceable(path, &device, force)?;
+    let needed_bytes = part_needed_bytes(segment_size_log2(disk));
+    match device.len_bytes() < needed_bytes {
+        true => Err(too_short(path, device.len_bytes(), needed_bytes)),
+        false => Ok(()),
+    }
+}
+
+/// Makes the only device of a volume the first one of those over which it is spread.
+fn begin_spread(disk: &LogDisk, devices: &Devices) -> Result<(), Failure> {
+    let superblock = disk.superblock();
+    let first: Option<PathBuf> = devices.members().into_iter().next().map(|member| member.path);
+    let member = Uuid::from_random(random_bytes()?);
+    let segments = (segment_size_log2(disk), superblock.layout.segment_count());
+    devices
+        .begin_spread(superblock.uuid, member, first.unwrap_or_default(), segments)
+        .map_err(Failure::new)?;
+    // From here on, older software does not write to it.
+    disk.lie_on_set(true).map_err(Failure::new)
+}
+
+fn segment_size_log2(disk: &LogDisk) -> u8 {
+    disk.superblock().layout.segment_size_bytes().ilog2() as u8
+}
+
 /// Adds the device at `path` to a spread volume, which becomes longer by what it has room for; in
 /// place of the member at `replaced`, by what it has more.
 fn add_part(
@@ -203,7 +271,7 @@ fn add(
             .map_err(Failure::new)?;
     }
     // From here on, older software writes to none of them.
-    disk.lie_on_set().map_err(Failure::new)?;
+    disk.lie_on_set(false).map_err(Failure::new)?;
     let member = Uuid::from_random(random_bytes()?);
     // One that becomes the first member of a set has its UUID from now on.
     let replaced = replaced.and_then(|path| uuid_of(devices, path));

@@ -22,7 +22,7 @@ use dendro_disk::{
     Outlasts, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
-use dendro_format::superblock::INCOMPATIBLE_SET;
+use dendro_format::superblock::{INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD};
 
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
@@ -236,12 +236,14 @@ impl LogDisk {
     }
 
     /// States durably that the volume lies on a set of devices, so that software that does not know
-    /// of sets writes to none of them.
+    /// of sets writes to none of them; that it `is_spread` over them, for software that knows of
+    /// mirrored ones alone.
     ///
     /// # Errors
     /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
-    pub fn lie_on_set(&self) -> Result<()> {
-        self.volume.mark_features(INCOMPATIBLE_SET)
+    pub fn lie_on_set(&self, is_spread: bool) -> Result<()> {
+        let spread = if is_spread { INCOMPATIBLE_SPREAD } else { 0 };
+        self.volume.mark_features(INCOMPATIBLE_SET | spread)
     }
 
     /// The length of the device, which may be longer than the volume.

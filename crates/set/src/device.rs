@@ -116,6 +116,7 @@ impl<D: Device> Device for DeviceSet<D> {
         self.open_for_writing()?;
         let _copying = self.copying.read();
         let state = self.state.read();
+        state.check(offset, len_bytes)?;
         // What was discarded may read as anything, so a member that fails is not stale.
         let mut outcome = Ok(());
         let mut at = offset;

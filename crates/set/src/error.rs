@@ -171,6 +171,12 @@ pub enum Error {
         /// The device.
         path: String,
     },
+    /// Each of several devices holds all of the volume, which is to be spread.
+    #[error(
+        "each of the volume's devices holds all of it; remove all but one with `dendro device \
+         remove`, and add the others again with --copies 1 to spread it over them"
+    )]
+    NotAlone,
     /// The volume is open for reading only.
     #[error("the volume is open for reading only, so its devices cannot be changed")]
     ReadOnly,

@@ -65,10 +65,15 @@ impl<D: Device> DeviceSet<D> {
             return Ok(());
         }
         self.open_for_writing()?;
-        let is_set = self.is_listed();
-        let _flushing = is_set.then(|| self.flushing.lock());
+        let mut flushing = self.is_listed().then(|| self.flushing.lock());
         let outcome = loop {
             let state = self.state.read();
+            if state.is_listed && flushing.is_none() {
+                // It has become a set meanwhile.
+                drop(state);
+                flushing = Some(self.flushing.lock());
+                continue;
+            }
             if state.spread.is_some() {
                 return state.flush_dirty(self.is_in_turn);
             }

@@ -6,6 +6,7 @@ use dendro_base::sync::atomic::Ordering;
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::{Device, Result as DeviceResult};
 use dendro_format::Roster;
+use dendro_format::roster::extents::HEAD_SEGMENTS;
 use dendro_format::roster::{
     MAX_MEMBERS, MemberState, ROSTER_AREA_LEN_BYTES, Regions, region_size_log2,
 };
@@ -13,7 +14,7 @@ use dendro_format::roster::{
 use crate::error::{Error, Result};
 use crate::member::{self, Slot, usable_len};
 use crate::set::{DeviceSet, State};
-use crate::spread;
+use crate::spread::{self, Spread, room_on};
 
 /// Whether a missing member with this roster was written to without the others (invariant 5): they
 /// know of rosters on it up to `written_generation`. It may have one more, whose write they took
@@ -72,6 +73,59 @@ impl<D: Device> DeviceSet<D> {
         if let Err(source) = state.write_rosters(self.clock.now()) {
             (state.is_listed, state.set_len_bytes) = (false, before_bytes);
             state.is_recorded = true;
+            return Err(Error::Device { path: name, source });
+        }
+        self.len_bytes.store(state.set_len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the only device the first member of a set over which the volume is spread. What the
+    /// volume has lies there as before: `segment_count` segments of 2^`segment_size_log2` bytes,
+    /// behind which nothing is used but backups of superblocks. What lies above must state durably
+    /// that the volume is spread before another device is added. Nothing is done if it is already.
+    ///
+    /// # Errors
+    /// [`Error::NotAlone`] if there are several devices; [`Error::NoRoom`] when there is no room
+    /// for rosters; [`Error::ReadOnly`]; [`Error::Device`]. Then the device is as before, unless it
+    /// could not be flushed: then nothing is acknowledged until the set is opened again.
+    pub fn begin_spread(
+        &self,
+        set: Uuid,
+        member: Uuid,
+        path: PathBuf,
+        (segment_size_log2, segment_count): (u8, u32),
+    ) -> Result<()> {
+        let _flushing = self.flushing.lock();
+        let _copying = self.copying.write();
+        let mut state = self.changeable()?;
+        if state.spread.is_some() {
+            return Ok(());
+        }
+        let ([slot], true) = (&mut state.slots[..], segment_count > HEAD_SEGMENTS) else {
+            return Err(Error::NotAlone);
+        };
+        let name = path.display().to_string();
+        let room = slot.in_sync().and_then(|it| room_on(it.len_bytes(), segment_size_log2));
+        if room.is_none_or(|(segments, _)| segments < segment_count) {
+            return Err(Error::NoRoom { path: name });
+        }
+        // What was written and not flushed is on this device alone.
+        slot.is_dirty.store(true, Ordering::Release);
+        let was_listed = state.is_listed;
+        let before = (state.set, state.set_len_bytes, state.region_size_log2, state.generation);
+        if !was_listed {
+            (state.slots[0].uuid, state.slots[0].path, state.set) = (member, path, set);
+        }
+        (state.is_listed, state.region_size_log2) = (true, segment_size_log2);
+        state.unflushed.lock().clear();
+        state.is_recorded = false;
+        let extents = Spread::in_place(segment_size_log2, segment_count);
+        if let Err(source) = state.set_extents(extents, self.clock.now()) {
+            if !source.is_flush() {
+                (state.set, state.set_len_bytes, state.region_size_log2, state.generation) = before;
+                (state.is_listed, state.spread, *state.known.write()) = (was_listed, None, None);
+                (state.is_recorded, state.has_failed) = (true, false);
+            }
             return Err(Error::Device { path: name, source });
         }
         self.len_bytes.store(state.set_len_bytes, Ordering::Relaxed);

@@ -154,6 +154,16 @@ impl<D: Device> State<D> {
         room_on(device.len_bytes(), spread.segment_size_log2())
     }
 
+    /// Refuses a range behind the end of the volume, which may have become shorter since the caller
+    /// looked: it has when a single device gets rosters, which lie there.
+    pub(crate) fn check(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        let device_len_bytes = self.set_len_bytes;
+        match offset.checked_add(len_bytes) {
+            Some(end) if end <= device_len_bytes => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len_bytes, device_len_bytes }),
+        }
+    }
+
     /// The regions that a range touches.
     pub(crate) fn regions(&self, offset: u64, len_bytes: u64) -> RangeInclusive<u64> {
         let last = offset + len_bytes.max(1) - 1;
@@ -447,6 +457,7 @@ impl<D: Device> DeviceSet<D> {
         let failed = loop {
             let _copying = self.copying.read();
             let state = self.state.read();
+            state.check(offset, len_bytes)?;
             if let Some(spread) = &state.spread {
                 return state.change_spread(spread, offset, len_bytes, change);
             }

@@ -95,6 +95,13 @@ impl Spread {
         Self { segment_size_log2, starts: starts.collect(), extents, moving: None }
     }
 
+    /// The extents of a volume that lies on one device, each segment where it lies there alone.
+    pub(crate) fn in_place(segment_size_log2: u8, segment_count: u32) -> Self {
+        let columns = vec![Column { member: 0, start: HEAD_SEGMENTS }];
+        let segment_count = segment_count - HEAD_SEGMENTS;
+        Self::new(segment_size_log2, vec![Extent { segment_count, columns }])
+    }
+
     /// The same without what is being moved.
     pub(crate) fn at_rest(&self) -> Self {
         Self::new(self.segment_size_log2, self.extents.clone())

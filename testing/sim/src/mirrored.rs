@@ -36,7 +36,7 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<DeviceSet<Part<D>>> {
     let mut found: Vec<_> = halves(device).into_iter().enumerate().filter_map(look).collect();
     let newest = found.iter().map(Found::roster).max_by_key(|roster| roster.generation).cloned();
     let newest = newest.ok_or("no half has a roster")?;
-    let mut lots = lots(device, &newest);
+    let mut lots = lots(device, Some(&newest));
     let lot = lots.below(4) as usize;
     // One that is left alone has to know itself that it has everything.
     let is_in_sync = |roster: &Roster, one: &Found<Part<D>>| {

@@ -113,6 +113,11 @@ impl<D: Device> Stepping<D> {
         Self { set, changes: AtomicU64::new(0) }
     }
 
+    /// The set.
+    pub(crate) const fn set(&self) -> &DeviceSet<Part<D>> {
+        &self.set
+    }
+
     fn step<T>(&self, outcome: Result<T>) -> Result<T> {
         if self.changes.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHANGES_PER_STEP) {
             // Nothing is known to be durable after a flush that failed here.
@@ -151,6 +156,14 @@ impl<D: Device> Device for Stepping<D> {
         self.set.discard(offset, len_bytes)
     }
 
+    fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
+        self.set.extend(len_bytes, tail, allocates)
+    }
+
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.set.truncate(len_bytes)
+    }
+
     fn failure_domain(&self, offset: u64) -> Option<u32> {
         self.set.failure_domain(offset)
     }
@@ -170,11 +183,12 @@ impl<D: Device> Drop for Stepping<D> {
 }
 
 /// Random numbers, which the same device gives again.
-pub(crate) fn lots(device: &impl Device, newest: &Roster) -> Rng {
+pub(crate) fn lots(device: &impl Device, newest: Option<&Roster>) -> Rng {
     let mut start = vec![0; 128 << 10];
     // What cannot be read now leaves the lot to the roster.
     let _ = device.read_at(0, &mut start);
-    let mut rng = Rng::new(u64::from(checksum_append(checksum(&newest.encode()), &start)));
+    let mut rng =
+        Rng::new(u64::from(checksum_append(newest.map_or(0, |it| checksum(&it.encode())), &start)));
     rng.next_u64();
     rng
 }

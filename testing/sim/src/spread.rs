@@ -1,5 +1,6 @@
 //! The log-structured disk spread over two devices, with a third one to which now and then one of
-//! them moves while the disk is written to.
+//! them moves while the disk is written to. Some disks begin on one device alone, and are spread
+//! over another one, too, when they are opened; some become shorter and longer.
 //!
 //! They are parts of one simulated device (`parts`), so a crash image loses any part of
 //! what is unflushed on each. All members are needed, and all are there whenever the disk is
@@ -9,6 +10,7 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, Rng, Uuid};
 use dendro_device::Device;
 use dendro_disk::Versions;
+use dendro_format::roster::ROSTER_AREA_LEN_BYTES;
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_set::{DeviceSet, Error, Found};
 
@@ -22,6 +24,8 @@ use crate::system::Outcome;
 pub struct SpreadEngine {
     /// How disks are made and opened.
     pub log: LogEngine,
+    /// Whether they are made on the first device alone.
+    pub begins_alone: bool,
 }
 
 /// The parts. The last has room for what any of the others holds.
@@ -55,8 +59,12 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<Assembled<D>> {
         }
     }
     let newest = found.iter().map(|(_, one)| one.roster()).max_by_key(|it| it.generation).cloned();
-    let newest = newest.ok_or("no part has a roster")?;
-    let mut lots = lots(device, &newest);
+    let mut lots = lots(device, newest.as_ref());
+    let Some(newest) = newest else {
+        let (at, first) = others.remove(0);
+        let set = DeviceSet::single(first, format!("part {at}").into(), clock());
+        return Ok(Assembled { set: set.in_turn(), spare: None, lots });
+    };
     // Any of the members may be the one that was named.
     let count = found.len() as u64;
     found.rotate_left(lots.below(count) as usize);
@@ -75,25 +83,85 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<Assembled<D>> {
     Ok(Assembled { set: set.in_turn(), spare, lots })
 }
 
-fn with_steps(device: &Arc<dyn Device>) -> Outcome<Arc<dyn Device>> {
+/// A UUID that is never used again.
+fn new_uuid(lots: &mut Rng) -> Uuid {
+    Uuid::from_random((u128::from(lots.next_u64()) << 64 | 1).to_le_bytes())
+}
+
+/// A set of which a member begins to move to the spare part, if there are several.
+fn with_steps(device: &Arc<dyn Device>) -> Outcome<(Stepping<Arc<dyn Device>>, Rng)> {
     let Assembled { set, spare, mut lots } = assemble(device)?;
-    if let Some((at, spare)) = spare.filter(|_| lots.chance(50)) {
-        let members = set.members();
+    let members = set.members();
+    if let Some((at, spare)) = spare.filter(|_| members.len() > 1 && lots.chance(50)) {
         let old = members[lots.below(members.len() as u64) as usize].uuid;
-        // A UUID is never used again.
-        let member = Uuid::from_random((u128::from(lots.next_u64()) << 64 | 1).to_le_bytes());
-        match set.add(spare, format!("part {at}").into(), member, Some(old)) {
+        match set.add(spare, format!("part {at}").into(), new_uuid(&mut lots), Some(old)) {
             Ok(_) | Err(Error::NoRoomElsewhere { .. }) => {}
             Err(error) => return Err(text(error)),
         }
     }
-    Ok(Arc::new(Stepping::new(set)))
+    Ok((Stepping::new(set), lots))
+}
+
+/// Goes on spreading a disk that lies on one part over another one.
+fn spread_out(
+    disk: &LogDisk,
+    set: &DeviceSet<Part<Arc<dyn Device>>>,
+    device: &Arc<dyn Device>,
+    lots: &mut Rng,
+) -> Outcome<()> {
+    let superblock = disk.superblock();
+    let layout = superblock.layout;
+    let segments = (layout.segment_size_bytes().ilog2() as u8, layout.segment_count());
+    let first = set.members().remove(0);
+    set.begin_spread(superblock.uuid, new_uuid(lots), first.path.clone(), segments)
+        .map_err(text)?;
+    disk.lie_on_set(true).map_err(text)?;
+    let is_other = |at: &usize| !first.path.ends_with(format!("part {at}"));
+    let at = [1, 2, 0].into_iter().find(is_other).ok_or("there is one part")?;
+    let other = parts(device).swap_remove(at);
+    set.add(other, format!("part {at}").into(), new_uuid(lots), None).map_err(text)?;
+    disk.grow(u64::MAX, set.most_len_bytes().unwrap_or(0)).map_err(text)
+}
+
+/// Makes the disk some segments shorter, or as long as before.
+fn resize(disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
+    let added_bytes = (1 + rng.below(4)) * disk.superblock().layout.segment_size_bytes();
+    let len_bytes = disk.device_len_bytes();
+    if rng.chance(50) {
+        return match disk.grow(u64::MAX, len_bytes + added_bytes) {
+            // There is no room on the parts.
+            Ok(()) | Err(dendro_disk::Error::Io(_)) => Ok(()),
+            Err(error) => Err(text(error)),
+        };
+    }
+    let shorter_bytes = len_bytes.saturating_sub(added_bytes);
+    if disk.begin_shrinking(shorter_bytes, shorter_bytes).is_err() {
+        return Ok(());
+    }
+    loop {
+        match disk.shrink_step() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
+            // It does not fit.
+            Err(dendro_disk::Error::NoSpace { .. } | dendro_disk::Error::Io(_)) => {
+                disk.stop_shrinking();
+                return Ok(());
+            }
+            Err(error) => return Err(text(error)),
+        }
+    }
 }
 
 impl Engine for SpreadEngine {
     type Disk = LogDisk;
 
     fn format(&self, device: Arc<dyn Device>) -> Outcome<()> {
+        if self.begins_alone {
+            // There is room for rosters behind it.
+            let len_bytes = parts(&device)[0].len_bytes() - ROSTER_AREA_LEN_BYTES;
+            let first = Part::all(&device, &[len_bytes]).remove(0);
+            return self.alone().format(Arc::new(first));
+        }
         let named = parts(&device).into_iter().take(2).enumerate();
         let named = named.map(|(at, part)| (uuid(at), format!("part {at}").into(), part)).collect();
         let log2 = self.segment_len_bytes().ilog2() as u8;
@@ -102,7 +170,17 @@ impl Engine for SpreadEngine {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {
-        self.log.open(with_steps(&device)?)
+        let (stepping, mut lots) = with_steps(&device)?;
+        let stepping = Arc::new(stepping);
+        let set = stepping.set();
+        let disk = match set.is_listed() {
+            true => self.log.open(Arc::clone(&stepping) as Arc<dyn Device>)?,
+            false => self.alone().open(Arc::clone(&stepping) as Arc<dyn Device>)?,
+        };
+        if set.members().len() == 1 && lots.chance(70) {
+            spread_out(&disk, set, &device, &mut lots)?;
+        }
+        Ok(disk)
     }
 
     /// Members differ after a crash in what all of them hold.
@@ -111,7 +189,7 @@ impl Engine for SpreadEngine {
     }
 
     fn open_read_only(&self, device: Arc<dyn Device>) -> Outcome<Option<LogDisk>> {
-        self.log.open_read_only(Arc::new(Stepping::new(assemble(&device)?.set)))
+        self.alone().open_read_only(Arc::new(Stepping::new(assemble(&device)?.set)))
     }
 
     fn versions<'d>(&self, disk: &'d LogDisk) -> Option<&'d dyn Versions> {
@@ -123,6 +201,9 @@ impl Engine for SpreadEngine {
     }
 
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
+        if rng.chance(3) {
+            return resize(disk, rng);
+        }
         self.log.background(disk, rng)
     }
 
@@ -151,6 +232,13 @@ impl SpreadEngine {
         (log.format.is_on_set, log.format.is_spread) = (true, true);
         log.open = OpenOptions { is_on_set: true, ..log.open };
         (log.grows_to, log.shrinks, log.format.max_len_bytes) = (0, false, 0);
-        Self { log }
+        Self { begins_alone: rng.chance(30), log }
+    }
+
+    /// Makes and opens disks on one device alone.
+    fn alone(&self) -> LogEngine {
+        let mut log = self.log.clone();
+        (log.format.is_on_set, log.format.is_spread, log.open.is_on_set) = (false, false, false);
+        log
     }
 }

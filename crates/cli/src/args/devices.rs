@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 #[command(after_help = "\
 A volume can lie on several image files or block devices, each of which holds all of it. What is
 written goes to all of them. One that fails, or is not there, is missing from then on; when it comes
-back it gets what was written meanwhile. Or it is spread over them (mkfs --copies 1): it is as large
-as all of them, needs all of them, and grows and shrinks with those that are added and removed.
+back it gets what was written meanwhile. Or it is spread over them (--copies 1): it is as large as
+all of them, needs all of them, and grows and shrinks with those that are added and removed.
 A device is named by its path or its UUID.")]
 pub(crate) struct DeviceArgs {
     #[command(subcommand)]
@@ -34,6 +34,10 @@ pub(crate) enum DeviceVerb {
         target: PathBuf,
         /// The device; an image file that does not exist is made
         device: PathBuf,
+        /// 1: spread a volume that lies on one device over both, as large as both together; 2: each
+        /// device holds all of it, as it is without this option
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+        copies: Option<u8>,
         #[command(flatten)]
         common: AddArgs,
     },

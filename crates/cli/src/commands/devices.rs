@@ -27,8 +27,9 @@ pub(crate) fn device(args: &DeviceArgs, quiet: bool) -> Result<(), Failure> {
             let info = ask(target, DevicesRequest::List, false, true)?;
             show(&info, *json, false)
         }
-        DeviceVerb::Add { target, device, common } => {
-            let request = DevicesRequest::Add { path: path_text(device)?, force: common.force };
+        DeviceVerb::Add { target, device, copies, common } => {
+            let (path, force, copies) = (path_text(device)?, common.force, *copies);
+            let request = DevicesRequest::Add { path, force, copies };
             change(target, request, common, quiet)
         }
         DeviceVerb::Replace { target, old, new, common } => {

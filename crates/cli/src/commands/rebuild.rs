@@ -267,8 +267,8 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, affected) })
 }
 
-/// Plans the rebuild of `device`, on which all of the volume lies if it `is_whole`; otherwise it may
-/// be a part alone.
+/// Plans the rebuild of `device`, on which all of the volume lies if it `is_whole`; otherwise it
+/// may be a part alone.
 fn plan(
     device: &dyn Device,
     is_whole: bool,

@@ -6,7 +6,7 @@ use crate::common::{Scratch, skips_mounts, wait_until};
 use rustix::io::Errno;
 use serde_json::Value;
 
-fn devices(scratch: &Scratch, target: &str) -> Value {
+pub(crate) fn devices(scratch: &Scratch, target: &str) -> Value {
     let said = scratch.dendro(["device", "list", "--json", target]).succeeds();
     serde_json::from_str(&said.out).unwrap()
 }
@@ -18,18 +18,18 @@ fn states(scratch: &Scratch, target: &str) -> Vec<String> {
 }
 
 /// A volume on `one` and `two`.
-fn mirrored(scratch: &Scratch) -> [String; 2] {
+pub(crate) fn mirrored(scratch: &Scratch) -> [String; 2] {
     let both = [scratch.text("one"), scratch.text("two")];
     scratch.dendro(["mkfs", "-q", "--copies", "2", "--size", "16M", &both[0], &both[1]]).succeeds();
     both
 }
 
-fn mount(scratch: &Scratch, options: &str, device: &str) -> crate::common::Said {
+pub(crate) fn mount(scratch: &Scratch, options: &str, device: &str) -> crate::common::Said {
     let (log, mount) = (scratch.text("log"), scratch.mount_point());
     scratch.dendro(["mount", "--log-file", &log, "-o", options, device, &mount])
 }
 
-fn umount(scratch: &Scratch) {
+pub(crate) fn umount(scratch: &Scratch) {
     scratch.dendro(["umount", &scratch.mount_point()]).succeeds();
 }
 
@@ -127,7 +127,7 @@ fn a_volume_moves_to_another_device_while_it_is_written_to_and_back() {
 }
 
 /// A volume that is spread over `one`, of 24 MiB, and `two`, of 40 MiB.
-fn spread(scratch: &Scratch) -> [String; 2] {
+pub(crate) fn spread(scratch: &Scratch) -> [String; 2] {
     let both = [scratch.text("one"), scratch.text("two")];
     for (path, megabytes) in both.iter().zip([24, 40]) {
         fs::File::create(path).unwrap().set_len(megabytes << 20).unwrap();
@@ -136,7 +136,7 @@ fn spread(scratch: &Scratch) -> [String; 2] {
     both
 }
 
-fn held_bytes(scratch: &Scratch, target: &str) -> Vec<u64> {
+pub(crate) fn held_bytes(scratch: &Scratch, target: &str) -> Vec<u64> {
     let listed = devices(scratch, target);
     assert_eq!(listed["spread"], true);
     let devices = listed["devices"].as_array().unwrap().iter();

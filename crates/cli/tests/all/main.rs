@@ -39,6 +39,7 @@ mod replicate;
 mod resize;
 mod scrub;
 mod send;
+mod spread;
 mod stat;
 mod streams;
 mod system;

@@ -8,12 +8,17 @@ use serde::{Deserialize, Serialize};
 pub enum DevicesRequest {
     /// List them.
     List,
-    /// Add a device, which is then brought up. One that was there before gets what it lacks.
+    /// Add a device, which is then brought up, or over which a spread volume goes on. One that was
+    /// there before gets what it lacks.
     Add {
         /// Its path.
         path: String,
         /// Whether what it holds is destroyed.
         force: bool,
+        /// 1: the volume is to be spread over its devices; 2: each is to hold all of it; `None`: as
+        /// it is, or 2 if it lies on one device.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copies: Option<u8>,
     },
     /// Remove a device for good.
     Remove {

@@ -360,7 +360,9 @@ impl Model {
 
     /// Takes over what a set holds, once more of its blocks if it is longer.
     fn look(&mut self, set: &DeviceSet<Sim>) -> Result<(), String> {
-        self.len_bytes = set.len_bytes();
+        // Behind that there is room for rosters.
+        let unused_bytes = if set.is_spread() { 0 } else { ROSTER_AREA_LEN_BYTES };
+        self.len_bytes = set.len_bytes() - unused_bytes;
         let end = self.len_bytes - TAIL_LEN_BYTES;
         self.blocks.retain(|offset, _| *offset < end);
         for offset in (2 * SEGMENT..end).step_by(32 << 10).chain([8192, SEGMENT - 4096]) {
@@ -386,6 +388,92 @@ impl Model {
     }
 }
 
+/// A device with room for so many segments of its own, on which a volume lies alone.
+fn alone(segments: u64) -> (Vec<Sim>, DeviceSet<Sim>) {
+    let device = part(segments, 1);
+    let set = DeviceSet::single(Arc::clone(&device), path(0), clock());
+    set.write_at(0, superblock().encode().as_slot()).unwrap();
+    set.flush().unwrap();
+    (vec![device], set)
+}
+
+fn begin(set: &DeviceSet<Sim>, segments: u64) -> Result<(), Error> {
+    set.begin_spread(SET, uuid(0), path(0), (LOG2, segments as u32 + 2))
+}
+
+#[test]
+fn a_volume_on_one_device_is_spread_over_it_and_another() {
+    let (mut devices, set) = alone(5);
+    let whole: Vec<u8> = (0..5 * SEGMENT).map(|at| (at / 4096) as u8).collect();
+    set.write_at(2 * SEGMENT, &whole).unwrap();
+    assert!(matches!(begin(&set, 6), Err(Error::NoRoom { .. })));
+    assert!(!set.is_listed());
+    begin(&set, 5).unwrap();
+    begin(&set, 5).unwrap();
+    assert_eq!((set.len_bytes(), set.is_spread()), (7 * SEGMENT + TAIL_LEN_BYTES, true));
+    // What was not flushed when it became a set is flushed.
+    set.flush().unwrap();
+    let left = opened(&copies(&devices), false).unwrap();
+    assert!(left.is_spread());
+    devices.push(part(3, 2));
+    set.add(Arc::clone(&devices[1]), path(1), uuid(1), None).unwrap();
+    set.extend(set.most_len_bytes().unwrap(), &[1; 4096], false).unwrap();
+    set.write_at(7 * SEGMENT, &block(9)).unwrap();
+    set.flush().unwrap();
+    let mut read = vec![0; whole.len()];
+    let again = opened(&devices, false).unwrap();
+    for set in [&set, &left, &again] {
+        set.read_at(2 * SEGMENT, &mut read).unwrap();
+        assert!(read == whole);
+    }
+    assert_eq!((again.len_bytes(), byte(&again, 7 * SEGMENT)), (set.len_bytes(), 9));
+    assert_eq!(byte(&*devices[1], 2 * SEGMENT), 9);
+    let (_, mirrored) = two();
+    assert!(matches!(begin(&mirrored, 20), Err(Error::NotAlone)));
+}
+
+#[test]
+fn what_was_written_before_a_volume_is_spread_is_flushed_after_it() {
+    let (devices, set) = alone(5);
+    set.write_at(3 * SEGMENT, &block(5)).unwrap();
+    let before = devices[0].counts().flushes;
+    begin(&set, 5).unwrap();
+    let then = devices[0].counts().flushes;
+    set.flush().unwrap();
+    assert!(before < then && then < devices[0].counts().flushes);
+}
+
+#[test]
+fn a_device_that_cannot_be_written_stays_alone_and_one_that_cannot_be_flushed_fails() {
+    let (devices, set) = alone(5);
+    devices[0].inject(Fault::fail(Call::Write));
+    assert!(matches!(begin(&set, 5), Err(Error::Device { .. })));
+    set.write_at(3 * SEGMENT, &block(5)).unwrap();
+    set.flush().unwrap();
+    assert_eq!((set.is_listed(), set.len_bytes()), (false, devices[0].len_bytes()));
+    assert_eq!(set.failure_domain(3 * SEGMENT), None);
+    begin(&set, 5).unwrap();
+    let (devices, set) = alone(5);
+    set.write_at(3 * SEGMENT, &block(5)).unwrap();
+    devices[0].inject(Fault::fail(Call::Flush));
+    assert!(matches!(begin(&set, 5), Err(Error::Device { .. })));
+    assert!(set.flush().is_err() && set.write_at(3 * SEGMENT, &block(6)).is_err());
+}
+
+#[test]
+fn nobody_writes_to_the_rosters_of_a_volume_that_became_a_set_meanwhile() {
+    let (devices, set) = alone(5);
+    let end = set.len_bytes();
+    begin(&set, 5).unwrap();
+    // As one that looked at the length before.
+    set.len_bytes.store(end, Ordering::Relaxed);
+    for offset in [end - TAIL_LEN_BYTES, end - 2 * TAIL_LEN_BYTES] {
+        assert!(set.write_at(offset, &[1; TAIL_LEN_BYTES as usize]).is_err());
+        assert!(set.discard(offset, TAIL_LEN_BYTES).is_err());
+    }
+    assert!(read_roster(&*devices[0]).is_some());
+}
+
 fn between(rng: &mut Rng, least: u64, most: u64) -> u64 {
     least + rng.below(most - least + 1)
 }
@@ -406,7 +494,10 @@ impl Run {
         let mut rng = Rng::new(seed);
         let count = between(&mut rng, 1, 3);
         let segments: Vec<u64> = (0..count).map(|_| between(&mut rng, 3, 9)).collect();
-        let (devices, set) = spread(&segments);
+        let (devices, set) = match rng.chance(30) {
+            true => alone(segments[0]),
+            false => spread(&segments),
+        };
         // What was never written may read as anything.
         set.write_at(8192, &block(1)).unwrap();
         set.write_at(SEGMENT - 4096, &block(1)).unwrap();
@@ -418,6 +509,10 @@ impl Run {
 
     /// Does something; an error means that the power is off.
     fn act(&mut self) -> Result<(), String> {
+        if !self.set.is_spread() && self.rng.chance(5) {
+            let segments = (self.model.len_bytes - TAIL_LEN_BYTES) / SEGMENT - 2;
+            begin(&self.set, segments).map_err(|error| error.to_string())?;
+        }
         let fail = |error: &dyn std::fmt::Display| error.to_string();
         let set = &self.set;
         let end = self.model.len_bytes - TAIL_LEN_BYTES;
@@ -449,6 +544,9 @@ impl Run {
     }
 
     fn resize(&mut self) -> Result<(), String> {
+        if !self.set.is_spread() {
+            return Ok(());
+        }
         let segments = (self.model.len_bytes - TAIL_LEN_BYTES) / SEGMENT;
         let most = self.set.most_len_bytes().unwrap() / SEGMENT;
         let wanted = between(&mut self.rng, 4, most.max(5));
@@ -477,7 +575,7 @@ impl Run {
     }
 
     fn add(&mut self) -> Result<(), String> {
-        if self.set.members().len() >= 4 {
+        if !self.set.is_spread() || self.set.members().len() >= 4 {
             return Ok(());
         }
         let number = self.devices.len();
@@ -494,6 +592,9 @@ impl Run {
     }
 
     fn remove(&mut self) -> Result<(), String> {
+        if !self.set.is_spread() {
+            return Ok(());
+        }
         let members = self.set.members();
         let one = members[self.rng.below(members.len() as u64) as usize].uuid;
         match self.set.remove(&one) {
@@ -529,6 +630,9 @@ impl Run {
         (0..devices.len()).find_map(|_| {
             first += 1;
             let mut order = found(devices);
+            if order.is_empty() {
+                return Some(DeviceSet::single(Arc::clone(&devices[0]), path(0), clock()));
+            }
             let count = order.len();
             order.rotate_left(first % count.max(1));
             match DeviceSet::assemble(order, false, clock()) {
