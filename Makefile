@@ -10,7 +10,7 @@
 # make miri     memory accesses of unsafe code under Miri
 # make audit    licences, advisories and sources of dependencies
 # make install  the command, its man pages, completions, units, udev rule and magic entry
-# make deb      the same as a Debian package
+# make deb      the same as a Debian package, and those of the library for C programs
 # make wheel    the Python module as a package for pip
 # make install-lib  the library for C programs: shared and static, header, pkg-config file, man page
 # make stage-deb  the files of that package, for cargo-deb
@@ -52,8 +52,7 @@ LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.
 # Where libdendro.so and libdendro.a are built.
 LIBDENDRO := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-# As crates/capi/build.rs has it: before version 1.0, the second number says what is compatible.
-SOVERSION := $(shell echo "$(VERSION)" | sed 's/^\(0\.[0-9]*\).*/\1/; t; s/\..*//')
+SOVERSION := $(shell packaging/soversion)
 
 PYTHON  ?= python3
 # The virtual environment for the tests of the Python module.
@@ -256,8 +255,9 @@ wheel: setup python-env
 	    --wheel-dir "$(TARGET)/wheels" crates/python
 
 # Into $(TARGET)/debian; takes dpkg-dev.
-deb: setup all
+deb: setup all lib
 	packaging/make-deb "$(DENDRO)" "$(TARGET)/debian"
+	packaging/make-deb-lib "$(LIBDENDRO)" "$(TARGET)/debian"
 
 # The files of the package, for cargo-deb.
 stage-deb: setup all

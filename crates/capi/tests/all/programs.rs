@@ -106,6 +106,71 @@ fn what_is_installed_is_found_by_pkg_config() {
 }
 
 #[test]
+fn what_the_debian_packages_have_is_enough_for_a_program() {
+    let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    let tools = ["dpkg-shlibdeps", "dpkg-deb", "dpkg-architecture", "pkg-config"];
+    if let Some(tool) = tools.iter().find(|tool| !has(tool)) {
+        println!("there is no {tool} here");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut make = Command::new(root().join("../../packaging/make-deb-lib"));
+    make.env("DEB_COMPRESSION", "none");
+    let made = text(make.arg(libraries()).arg(dir.path().join("out")));
+    let packages: Vec<&str> = made.lines().collect();
+    let system = dir.path().join("system");
+    for package in &packages {
+        run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&system));
+    }
+    let field = |package: &str, name: &str| {
+        text(Command::new("dpkg-deb").args(["--field", package, name])).trim().to_owned()
+    };
+    let [shared, dev] = packages[..] else { panic!("{packages:?}") };
+    let name = field(shared, "Package");
+    assert_eq!(soname(), format!("libdendro.so.{}", name.trim_start_matches("libdendro")));
+    assert!(field(shared, "Depends").contains("libc6 (>="), "{}", field(shared, "Depends"));
+    assert_eq!(field(dev, "Package"), "libdendro-dev");
+    assert_eq!(field(dev, "Depends"), format!("{name} (= {})", env!("CARGO_PKG_VERSION")));
+    let control = text(Command::new("dpkg-deb").args(["--info", shared, "shlibs"]));
+    assert_eq!(
+        control,
+        format!("libdendro {} {name} (>= {})\n", &name[9..], field(dev, "Version"))
+    );
+    for path in ["share/man/man3/dendro.3.gz", "include/dendro.h"] {
+        assert!(system.join("usr").join(path).exists(), "{path}");
+    }
+
+    let multiarch = text(Command::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH"));
+    let lib = system.join("usr/lib").join(multiarch.trim());
+    let mut pkg_config = Command::new("pkg-config");
+    pkg_config.args(["--cflags", "--libs", "dendro"]).env("PKG_CONFIG_SYSROOT_DIR", &system);
+    pkg_config.env("PKG_CONFIG_PATH", lib.join("pkgconfig"));
+    pkg_config.env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1");
+    pkg_config.env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1");
+    let flags = text(&mut pkg_config);
+    let example = system.join("usr/share/doc/libdendro-dev/examples/queue.c");
+    for (name, library) in [("shared", None), ("static", Some(lib.join("libdendro.a")))] {
+        let program = dir.path().join(name);
+        let mut cc = Command::new("cc");
+        cc.arg(&example).arg("-o").arg(&program);
+        match &library {
+            None => cc.args(flags.split_whitespace()),
+            Some(library) => {
+                cc.arg("-I").arg(system.join("usr/include")).arg(library);
+                cc.args(["-pthread", "-ldl", "-lm"])
+            }
+        };
+        run(&mut cc);
+        let mut queue = Command::new(&program);
+        queue.arg(dir.path().join(format!("{name}.img")));
+        if library.is_none() {
+            queue.env("LD_LIBRARY_PATH", &lib);
+        }
+        assert_eq!(text(&mut queue), "0 messages wait\n3 wait now, whatever happens\n", "{name}");
+    }
+}
+
+#[test]
 fn the_header_is_one_of_cplusplus_too() {
     let found = Command::new("c++").arg("--version").output();
     if !found.is_ok_and(|output| output.status.success()) {

@@ -84,7 +84,8 @@ fn cargo_deb_packs_the_files_that_make_deb_packs() {
 
 #[test]
 fn cargo_deb_describes_the_package_as_make_deb_does() {
-    let control = fs::read_to_string(repository().join("packaging/debian/control.in")).unwrap();
+    let control =
+        fs::read_to_string(repository().join("packaging/debian/dendrofs.control.in")).unwrap();
     let control = control.replace("@SHLIBS@", "$auto");
     let (fields, description) = control.split_once("Description: ").unwrap();
     let field = |name: &str| {
