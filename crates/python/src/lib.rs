@@ -19,6 +19,7 @@
 //! | `buffer` | bytes of Python objects |
 //! | `items` | iterators over what is read in parts |
 //! | `view` | versions, and how calls name them |
+//! | `durability` | waiting for durability without a thread that waits |
 //! | `unit` | atomic recovery units, reservations |
 //! | `lists` | the lists of a version |
 //! | `metadata` | what is known of files |
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod durability;
 mod failure;
 mod file;
 mod files;
@@ -43,6 +45,8 @@ mod volume;
 /// The compiled part of dendrofs.
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::durability::Durability;
     #[pymodule_export]
     use crate::file::FileHandle;
     #[pymodule_export]

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dendrofs::disk::{CommitSeq, Lid};
+use dendrofs::disk::{CommitSeq, Lid, Outlasts};
 use dendrofs::{CreateOptions, OpenOptions, Runner};
 use pyo3::prelude::*;
 
+use crate::durability::Durability;
 use crate::failure::{At, Failure, Result};
 use crate::files::Files;
 use crate::gate::{Gate, guarded};
@@ -196,12 +197,36 @@ impl Volume {
     /// Makes everything durable that was done before, or all units up to the one with the number
     /// `commit`, which Unit.commit() has returned. Threads that wait at the same time share one
     /// flush of the device.
-    #[pyo3(signature = (commit = None))]
-    fn flush(&self, py: Python<'_>, commit: Option<u64>) -> PyResult<()> {
+    ///
+    /// `outlasts` says what it is to outlast: "process", the end of this process; "machine", that
+    /// of the system too; "medium", the loss of a device too, for which a volume must lie on
+    /// several. Less may cost less.
+    #[pyo3(signature = (commit = None, *, outlasts = "machine"))]
+    fn flush(&self, py: Python<'_>, commit: Option<u64>, outlasts: &str) -> PyResult<()> {
         let up_to = commit.map_or(CommitSeq::LATEST, CommitSeq);
+        let outlasts = match outlasts {
+            "process" => Outlasts::Process,
+            "machine" => Outlasts::Machine,
+            "medium" => Outlasts::Medium,
+            _ => {
+                let kinds = "\"process\", \"machine\" or \"medium\"";
+                return Err(Failure::value(format!("outlasts is {kinds}")).into());
+            }
+        };
         Ok(self.gate.on(py, |volume| {
-            volume.disk().flush(up_to).map_err(|error| Failure::when_syncing(error.into()))
+            let flushed = volume.disk().flush_for(outlasts, up_to);
+            flushed.map_err(|error| Failure::when_syncing(error.into()))
         })?)
+    }
+
+    /// Returns at once an object that knows when everything that was done before is durable, or all
+    /// units up to the one with the number `commit`: `await volume.when_durable()`. The threads
+    /// make it durable soon; without them, step() does. At the latest it is known when the volume
+    /// is closed.
+    #[pyo3(signature = (commit = None))]
+    fn when_durable(&self, py: Python<'_>, commit: Option<u64>) -> PyResult<Durability> {
+        let up_to = commit.map_or(CommitSeq::LATEST, CommitSeq);
+        Ok(Durability::of(&self.gate, py, up_to)?)
     }
 
     /// Makes what a list has durable. Nothing is written if it has not changed since something

@@ -1,9 +1,11 @@
 """Volumes: making, opening, closing, versions, clients."""
 
+import asyncio
 import errno
 import gc
 import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -174,6 +176,78 @@ def test_without_threads_a_program_does_the_steps(image):
         while volume.step():
             pass
         volume.flush(unit.last_commit)
+
+
+def put(volume, index, record=b"x"):
+    with volume.unit() as unit:
+        unit.put_record(dendrofs.ROOT_LIST, index, record)
+    return unit.last_commit
+
+
+def test_what_is_flushed_outlasts_what_is_said(lists):
+    commit = put(lists, 1)
+    for outlasts in ("process", "machine"):
+        lists.flush(commit, outlasts=outlasts)
+        lists.flush(outlasts=outlasts)
+    with pytest.raises(DendroError) as raised:
+        lists.flush(outlasts="medium")
+    assert raised.value.errno == errno.ENODEV
+    with pytest.raises(ValueError):
+        lists.flush(outlasts="anything")
+
+
+def test_an_event_loop_waits_until_commits_are_durable(image):
+    async def write(volume, number):
+        for index in range(20):
+            await volume.when_durable(put(volume, number * 100 + index))
+
+    async def work(volume):
+        await asyncio.gather(*(write(volume, number) for number in range(10)))
+        await volume.when_durable()
+        known = volume.when_durable()
+        await asyncio.wait_for(known, 20)
+        # What is known is known for everybody who asks.
+        await known
+        known.result()
+        assert known.done()
+
+    with Volume.create(image, 32 << 20, contents="lists", commit_interval=60) as volume:
+        asyncio.run(work(volume))
+        assert sum(1 for _ in volume.lists().records(dendrofs.ROOT_LIST)) == 200
+
+
+def test_without_threads_it_is_known_when_the_steps_are_done(image):
+    with Volume.create(image, 32 << 20, contents="lists", threads=False) as volume:
+        known = volume.when_durable(put(volume, 1))
+        assert not known.done()
+        assert select.select([known], [], [], 0) == ([], [], [])
+        with pytest.raises(DendroError) as raised:
+            known.result()
+        assert raised.value.errno == errno.EAGAIN
+        while volume.step():
+            pass
+        assert select.select([known], [], [], 0) == ([known], [], [])
+        assert known.result() is None and "durable" in repr(known)
+        at_the_end = volume.when_durable(put(volume, 2))
+        forgotten = volume.when_durable(put(volume, 3))
+        del forgotten
+    assert at_the_end.done()
+    at_the_end.result()
+    with pytest.raises(ValueError):
+        volume.when_durable()
+
+
+def test_who_waits_in_an_event_loop_can_give_up(image):
+    async def work(volume):
+        known = volume.when_durable(put(volume, 1))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(known, 0.05)
+        assert not known.done()
+        volume.flush()
+        await known
+
+    with Volume.create(image, 32 << 20, contents="lists", threads=False) as volume:
+        asyncio.run(work(volume))
 
 
 def test_threads_write_at_the_same_time_while_others_read(lists):
