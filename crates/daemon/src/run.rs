@@ -183,12 +183,13 @@ impl Daemon<'_> {
             while let Some((mount, view)) = self.views.next() {
                 self.start_serving(scope, mount, view);
             }
+            // What clients of NBD have asked for is done while the threads are there.
+            self.block_server.end();
             self.stop.set();
             self.volume.disk().end_waiting();
             self.volume.disk().damage().end_waiting();
             self.scrub.end_waiting();
             self.checks.end_waiting();
-            self.block_server.end();
             signals_handle.close();
             if let Some(server) = server {
                 server.stop();
