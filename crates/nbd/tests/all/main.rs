@@ -4,6 +4,7 @@
 
 mod data;
 mod hostile;
+mod listener;
 mod negotiation;
 mod tls;
 
