@@ -47,8 +47,8 @@ use crate::volume::{BlockSource, LAST_DAEMON_GRACE, NotOpened, Volume};
 const WRITERS: usize = 2;
 
 /// Threads of the control socket. A request that waits for the device, as a cleaner's does, must
-/// not delay others.
-const CONTROL_THREADS: usize = 6;
+/// not delay others. One is occupied as long as block devices are served.
+const CONTROL_THREADS: usize = 7;
 
 /// How long to wait for the device before looking for a daemon that serves the volume by now.
 const LOCK_WAIT: Duration = Duration::from_millis(250);
