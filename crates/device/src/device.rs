@@ -19,6 +19,15 @@ pub struct HostRoom {
     pub allocated_bytes: u64,
 }
 
+/// One of several devices of which a device is made, that holds something alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its number: what has the same is lost together.
+    pub number: u32,
+    /// Whether it is one of the fast ones, on which is to be written what somebody waits for.
+    pub is_fast: bool,
+}
+
 /// One of several reads that are made together.
 #[derive(Debug)]
 pub struct ReadOf<'p, 'b> {
@@ -163,10 +172,16 @@ pub trait Device: Send + Sync {
         1
     }
 
-    /// Which of several devices below holds a byte alone: what has the same number is lost
-    /// together. `None`: all of it is on one device, or on each of them.
-    fn failure_domain(&self, _offset: u64) -> Option<u32> {
+    /// Which of several devices below holds a byte alone. `None`: all of it is on one device, or on
+    /// each of them.
+    fn part_at(&self, _offset: u64) -> Option<Part> {
         None
+    }
+
+    /// A number that changes whenever [`Self::part_at`] may answer otherwise than before; 0 as long
+    /// as it has only answered `None`.
+    fn parts_version(&self) -> u64 {
+        0
     }
 
     /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
@@ -243,8 +258,11 @@ macro_rules! forward_to_device {
             fn copy_count(&self) -> u32 {
                 (**self).copy_count()
             }
-            fn failure_domain(&self, offset: u64) -> Option<u32> {
-                (**self).failure_domain(offset)
+            fn part_at(&self, offset: u64) -> Option<Part> {
+                (**self).part_at(offset)
+            }
+            fn parts_version(&self) -> u64 {
+                (**self).parts_version()
             }
             fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
                 (**self).extend(len_bytes, tail, allocates)

@@ -32,7 +32,7 @@ pub mod sim;
 
 pub use allocator::share_one_arena;
 pub use buffer::AlignedBuf;
-pub use device::{BLOCK_SIZE, Device, HostRoom, ReadOf};
+pub use device::{BLOCK_SIZE, Device, HostRoom, Part, ReadOf};
 pub use error::{Error, Result};
 pub use file::{Direct, FileDevice, FileKind, OpenOptions};
 pub use loopback::{LoopDevice, loop_backing_file};

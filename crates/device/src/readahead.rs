@@ -14,7 +14,7 @@ use std::fmt;
 
 use dendro_base::sync::{Arc, Mutex};
 
-use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, ReadOf, Result, range};
+use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, Part, ReadOf, Result, range};
 
 /// The length of a window; windows begin at multiples of it.
 const WINDOW_BYTES: u64 = 256 << 10;
@@ -403,8 +403,12 @@ impl<D: Device> Device for ReadAhead<D> {
         self.device.copy_count()
     }
 
-    fn failure_domain(&self, offset: u64) -> Option<u32> {
-        self.device.failure_domain(offset)
+    fn part_at(&self, offset: u64) -> Option<Part> {
+        self.device.part_at(offset)
+    }
+
+    fn parts_version(&self) -> u64 {
+        self.device.parts_version()
     }
 
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {

@@ -5,7 +5,7 @@ use std::fmt;
 use dendro_base::sync::RwLock;
 use dendro_base::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Device, Error, HostRoom, IoSlice, IoSliceMut, ReadOf, Result, range};
+use crate::{Device, Error, HostRoom, IoSlice, IoSliceMut, Part, ReadOf, Result, range};
 
 /// A range of a device, and where it lies instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,8 +186,12 @@ impl<D: Device> Device for RedirectedDevice<D> {
         self.below.copy_count()
     }
 
-    fn failure_domain(&self, offset: u64) -> Option<u32> {
-        self.below.failure_domain(offset)
+    fn part_at(&self, offset: u64) -> Option<Part> {
+        self.below.part_at(offset)
+    }
+
+    fn parts_version(&self) -> u64 {
+        self.below.parts_version()
     }
 
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 
-use crate::{Device, Error, HostRoom, ReadOf, Result};
+use crate::{Device, Error, HostRoom, Part, ReadOf, Result};
 
 /// How often a read is made before its error is believed. The kernel and the device have repeated
 /// it already where they know how to. What is left are short interruptions: a bus that was reset, a
@@ -95,8 +95,12 @@ impl<D: Device> Device for Retrying<D> {
         self.below.copy_count()
     }
 
-    fn failure_domain(&self, offset: u64) -> Option<u32> {
-        self.below.failure_domain(offset)
+    fn part_at(&self, offset: u64) -> Option<Part> {
+        self.below.part_at(offset)
+    }
+
+    fn parts_version(&self) -> u64 {
+        self.below.parts_version()
     }
 
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {

@@ -41,6 +41,7 @@ const BITS_LEN_BYTES: usize = ROSTER_SLOT_LEN_BYTES - HEADER_LEN_BYTES;
 const VERSION: u16 = 1;
 const KIND_MIRRORED: u8 = 1;
 const KIND_SPREAD: u8 = 2;
+const CLASS_FAST: u8 = 1;
 
 /// The roster, version 1. 61,440 bytes follow it in its slot: bits, or extents.
 ///
@@ -96,7 +97,8 @@ const _: () = assert!(extents::MAX_EXTENTS * extents::EXTENT_LEN_BYTES <= BITS_L
 /// |      0 |   16 | `uuid`       | the member's UUID                                          |
 /// |     16 |    1 | `state`      | 0: in sync, 1: missing, 2: being brought up                |
 /// |     17 |    1 | `leaves`     | 1: it leaves the set when those in state 2 are in sync     |
-/// |     18 |    6 | `reserved`   | zero                                                       |
+/// |     18 |    1 | `class`      | 1: it is a fast one; of members of a spread volume alone   |
+/// |     19 |    5 | `reserved`   | zero                                                       |
 /// |     24 |    8 | `copied_to`  | in state 2: before this byte, it has what others have      |
 /// |     32 |    8 | `written`    | the generation of the newest roster that lies on it        |
 /// |     40 |    8 | `since_ns`   | when its state became what it is                           |
@@ -107,7 +109,8 @@ pub struct MemberV1 {
     uuid: [u8; 16],
     state: u8,
     leaves: u8,
-    reserved: [u8; 6],
+    class: u8,
+    reserved: [u8; 5],
     copied_to: U64,
     written: U64,
     since_ns: I64,
@@ -139,6 +142,8 @@ pub struct Member {
     pub state: MemberState,
     /// Whether it leaves the set when all members that are brought up are in sync.
     pub leaves: bool,
+    /// Whether it is one of the fast members of a spread volume.
+    pub is_fast: bool,
     /// The generation of the newest roster that is known to lie on it.
     pub written_generation: u64,
     /// When its state became what it is.
@@ -262,7 +267,8 @@ impl Member {
             uuid: self.uuid.0,
             state,
             leaves: u8::from(self.leaves),
-            reserved: [0; 6],
+            class: if self.is_fast { CLASS_FAST } else { 0 },
+            reserved: [0; 5],
             copied_to: copied_to.into(),
             written: self.written_generation.into(),
             since_ns: self.since.0.into(),
@@ -282,6 +288,7 @@ impl Member {
             uuid: Uuid(raw.uuid),
             state,
             leaves: raw.leaves == 1,
+            is_fast: raw.class == CLASS_FAST,
             written_generation: raw.written.get(),
             since: Timestamp(raw.since_ns.get()),
             path: Path::new(OsStr::from_bytes(&raw.path[..len])).to_path_buf(),

@@ -123,6 +123,7 @@ impl Background {
         self.give_way(engine);
         if self.checkpointer.is_due(engine)
             || self.accounts.room_is_short(engine, 0)
+            || self.accounts.fast_is_short(engine)
             || self.accounts.reuse_is_wanted(engine)
             || self.resizer.wants_to_grow(engine)
         {

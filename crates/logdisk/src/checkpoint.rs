@@ -298,6 +298,7 @@ impl Checkpointer {
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
         // Commits may wait until the checkpoint frees memory.
         let _raised = priority::raise();
+        self.volume.learn_tiers();
         let mut nodes = self.nodes_of_usage_records()?;
         self.record_usage_ahead(&mut nodes)?;
         let holder = LockHolder::Checkpoint;

@@ -72,7 +72,7 @@ use crate::engine::streams::Streams;
 use crate::fault::{Fault, Outcome};
 use crate::log::mirrors::Mirrors;
 use crate::log::redirection::VolumeDevice;
-use crate::log::segments::{PageCounts, Segments};
+use crate::log::segments::{PageCounts, Segments, Tiers};
 use crate::log::superblocks::{self, Superblocks};
 use crate::map::node::SharedNode;
 use crate::map::store::{NodeStore, PinnedNodes};
@@ -187,6 +187,7 @@ pub(crate) fn make(
     };
     let mut segments = Segments::new(layout);
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
+    segments.set_tiers(Tiers::on(device, layout));
     let log =
         fresh_head(&mut segments, seq, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
     let state = State::new(
@@ -289,7 +290,7 @@ pub(crate) fn open(
         options.cache_size_bytes,
     );
     let nodes = PinnedNodes::loading(&store);
-    let mut state = restore(&superblock, &checkpoint, &mirrors, &nodes)?;
+    let mut state = restore(&*device, &superblock, &checkpoint, &mirrors, &nodes)?;
     let clean = state.segments().clean_segments();
     let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
     let mut chain = Scan::new(reader(), &checkpoint).run(&Rules {
@@ -441,6 +442,10 @@ struct RollForward<'a> {
 }
 
 impl RollForward<'_> {
+    fn restored(&self, nodes: &dyn Nodes) -> Result<State> {
+        restore(self.device, self.superblock, self.checkpoint, self.mirrors, nodes)
+    }
+
     /// Applies the chain to the state that the checkpoint describes. Returns the last unit. The
     /// chain is cut off before the first partial segment that does not fit the state, and why is
     /// returned too. From an older checkpoint it may reach a segment that was filled again, or
@@ -471,7 +476,7 @@ impl RollForward<'_> {
                 {
                     misfit.get_or_insert(error);
                     chain.partials.truncate(at);
-                    *state = restore(self.superblock, self.checkpoint, self.mirrors, nodes)?;
+                    *state = self.restored(nodes)?;
                 }
                 Err((_, error)) => return Err(error),
             }
@@ -544,6 +549,7 @@ const fn head_of(checkpoint: &Checkpoint, next_segment: Option<SegmentNo>) -> Ma
 
 /// Returns the state that the checkpoint describes.
 fn restore(
+    device: &dyn Device,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
     mirrors: &Mirrors,
@@ -552,6 +558,7 @@ fn restore(
     let layout = superblock.layout;
     let map = Map::from_root(checkpoint.root);
     let mut segments = Segments::new(layout);
+    segments.set_tiers(Tiers::on(device, layout));
     for segment in retired::out_of_use(&superblock.retired) {
         segments.retire(segment);
     }

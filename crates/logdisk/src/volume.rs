@@ -31,7 +31,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::log::backups::Backups;
 use crate::log::redirection::{VolumeDevice, redirect};
-use crate::log::segments::NewTable;
+use crate::log::segments::{NewTable, Tiers};
 use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
 use crate::map::budget;
@@ -329,9 +329,19 @@ impl Volume {
         self.device.flush().map_err(|error| self.latch_write(error.to_string()))
     }
 
-    /// Which of several devices holds a segment; see [`Device::failure_domain`].
+    /// Which of several devices holds a segment alone; see [`Device::part_at`].
     pub(crate) fn failure_domain(&self, segment: SegmentNo) -> Option<u32> {
-        self.device().failure_domain(self.layout().segment_offset(segment))
+        let part = self.device().part_at(self.layout().segment_offset(segment));
+        part.map(|part| part.number)
+    }
+
+    /// Takes over which segments are fast, if that has changed.
+    pub(crate) fn learn_tiers(&self) {
+        let version = self.device().parts_version();
+        if !self.read().state().segments().knows_tiers(version) {
+            let tiers = Tiers::on(self.device(), self.layout());
+            self.write().state_mut().segments_mut().set_tiers(tiers);
+        }
     }
 
     /// Calls `change`, which makes the device longer or shorter, and flushes it for that.

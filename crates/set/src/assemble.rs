@@ -229,6 +229,7 @@ fn slot<D: Device>(
         device: None,
         state: listed.state,
         leaves: listed.leaves,
+        is_fast: listed.is_fast,
         written_generation: listed.written_generation,
         since: listed.since,
         path: listed.path.clone(),

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 use dendro_base::sync::atomic::Ordering;
-use dendro_device::{AlignedBuf, Device, Error, HostRoom, ReadOf, Result};
+use dendro_device::{AlignedBuf, Device, Error, HostRoom, Part, ReadOf, Result};
 
 use crate::member::Slot;
 use crate::set::DeviceSet;
@@ -163,9 +163,15 @@ impl<D: Device> Device for DeviceSet<D> {
         if state.spread.is_some() { 1 } else { state.in_sync().count() as u32 }
     }
 
-    fn failure_domain(&self, offset: u64) -> Option<u32> {
+    fn part_at(&self, offset: u64) -> Option<Part> {
         let known = self.known.read();
-        known.as_ref()?.piece(offset, 1).on.map(|member| member as u32)
+        let member = known.spread.as_ref()?.piece(offset, 1).on?;
+        let is_fast = known.are_fast.get(member).is_some_and(|it| *it);
+        Some(Part { number: member as u32, is_fast })
+    }
+
+    fn parts_version(&self) -> u64 {
+        self.known.read().version
     }
 
     fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {

@@ -93,6 +93,15 @@ pub enum Error {
         /// The device.
         path: String,
     },
+    /// The devices hold the same, so that it does not matter which of them are fast.
+    #[error(
+        "{path}: holds all of the volume, as each of its devices does; only one of a volume that is \
+         spread over its devices can be a fast one (`dendro mkfs --copies 1`)"
+    )]
+    NotSpread {
+        /// The device.
+        path: String,
+    },
     /// What the device holds does not fit on the others.
     #[error(
         "{path}: holds {held_bytes} bytes of the volume, and the other devices have room for \

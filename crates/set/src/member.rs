@@ -29,6 +29,8 @@ pub struct MemberInfo {
     pub is_present: bool,
     /// Whether it leaves the set when all members that are brought up are in sync.
     pub leaves: bool,
+    /// Whether it is one of the fast members of a spread volume.
+    pub is_fast: bool,
     /// When its state became what it is.
     pub since: Timestamp,
     /// The length of the device; 0 if it is not there.
@@ -46,6 +48,7 @@ pub(crate) struct Slot<D> {
     pub(crate) device: Option<Arc<D>>,
     pub(crate) state: MemberState,
     pub(crate) leaves: bool,
+    pub(crate) is_fast: bool,
     pub(crate) written_generation: u64,
     pub(crate) since: Timestamp,
     pub(crate) path: PathBuf,
@@ -65,6 +68,7 @@ impl<D: Device> Slot<D> {
             device: Some(Arc::new(device)),
             state,
             leaves: false,
+            is_fast: false,
             written_generation: 0,
             since: Timestamp::default(),
             path,
@@ -97,6 +101,7 @@ impl<D: Device> Slot<D> {
             uuid: self.uuid,
             state: self.state,
             leaves: self.leaves,
+            is_fast: self.is_fast,
             written_generation: if is_written { generation } else { self.written_generation },
             since: self.since,
             path: self.path.clone(),
@@ -116,6 +121,7 @@ impl<D: Device> Slot<D> {
             state,
             is_present: self.device.is_some(),
             leaves: self.leaves,
+            is_fast: self.is_fast,
             since: self.since,
             len_bytes: self.device.as_ref().map_or(0, |device| device.len_bytes()),
             failed_reads: self.failed_reads.load(Ordering::Relaxed),

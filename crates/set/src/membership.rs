@@ -123,7 +123,8 @@ impl<D: Device> DeviceSet<D> {
         if let Err(source) = state.set_extents(extents, self.clock.now()) {
             if !source.is_flush() {
                 (state.set, state.set_len_bytes, state.region_size_log2, state.generation) = before;
-                (state.is_listed, state.spread, *state.known.write()) = (was_listed, None, None);
+                (state.is_listed, state.spread) = (was_listed, None);
+                state.tell();
                 (state.is_recorded, state.has_failed) = (true, false);
             }
             return Err(Error::Device { path: name, source });

@@ -225,6 +225,7 @@ impl<D: Device> DeviceSet<D> {
         let at = state.slots.len() - 1;
         let replaced = replaced.and_then(|uuid| state.position(&uuid));
         if let Some(old) = replaced {
+            state.slots[at].is_fast = state.slots[old].is_fast;
             state.slots[old].leaves = true;
             let (held, free) = state.held_and_free(old).unwrap_or_default();
             if held > free {

@@ -1,9 +1,11 @@
 //! A volume that is spread over its members: writing, and where its segments lie.
 
+use dendro_base::Uuid;
 use dendro_base::sync::atomic::Ordering;
 use dendro_device::{AlignedBuf, Device, Error, Result};
 use dendro_format::roster::extents::{HEAD_SEGMENTS, TAIL_LEN_BYTES};
 
+use crate::error::Error as SetError;
 use crate::set::{DeviceSet, State};
 use crate::spread::Spread;
 
@@ -105,6 +107,27 @@ impl<D: Device> DeviceSet<D> {
         Some(((u64::from(HEAD_SEGMENTS) + body) << spread.segment_size_log2()) + TAIL_LEN_BYTES)
     }
 
+    /// States whether a member of a spread volume is a fast one, durably.
+    ///
+    /// # Errors
+    /// [`SetError::NotSpread`], [`SetError::NoSet`], [`SetError::ReadOnly`] or
+    /// [`SetError::Device`].
+    pub fn set_fast(&self, uuid: &Uuid, is_fast: bool) -> std::result::Result<(), SetError> {
+        let mut state = self.changeable()?;
+        let at = state.position(uuid).filter(|_| state.is_listed).ok_or(SetError::NoSet)?;
+        let path = state.slots[at].name();
+        if state.spread.is_none() {
+            return Err(SetError::NotSpread { path });
+        }
+        if state.slots[at].is_fast == is_fast {
+            return Ok(());
+        }
+        state.slots[at].is_fast = is_fast;
+        state.tell();
+        let written = state.write_rosters(self.clock.now());
+        written.map_err(|source| SetError::Device { path, source })
+    }
+
     /// See [`Device::extend`]. `None`: the volume is not spread over its members.
     pub(crate) fn lengthen_spread(&self, len_bytes: u64, tail: &[u8]) -> Option<Result<()>> {
         self.resize_spread(len_bytes, |state, spread, body| {
@@ -171,8 +194,19 @@ impl<D: Device> State<D> {
         now: dendro_base::Timestamp,
     ) -> Result<()> {
         self.set_len_bytes = extents.len_bytes();
-        *self.known.write() = Some(extents.at_rest());
         self.spread = Some(extents);
+        self.tell();
         self.write_rosters(now)
+    }
+
+    /// Tells those that only ask where something lies.
+    pub(crate) fn tell(&self) {
+        let mut known = self.known.write();
+        if self.spread.is_none() && known.spread.is_none() {
+            return;
+        }
+        known.spread = self.spread.as_ref().map(Spread::at_rest);
+        known.are_fast = self.slots.iter().map(|slot| slot.is_fast).collect();
+        known.version += 1;
     }
 }

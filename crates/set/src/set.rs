@@ -77,9 +77,20 @@ pub struct DeviceSet<D> {
     /// Whether something may be written.
     pub(crate) is_open: AtomicBool,
     /// See [`State`].
-    pub(crate) known: Arc<BriefRwLock<Option<Spread>>>,
+    pub(crate) known: Arc<BriefRwLock<Known>>,
     /// Whether members are flushed one after the other.
     pub(crate) is_in_turn: bool,
+}
+
+/// Where the segments of a spread volume lie, for those that only ask.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// The extents, without what is being moved.
+    pub(crate) spread: Option<Spread>,
+    /// Of each member, whether it is a fast one.
+    pub(crate) are_fast: Vec<bool>,
+    /// See [`Device::parts_version`].
+    pub(crate) version: u64,
 }
 
 /// What the rosters state.
@@ -92,9 +103,8 @@ pub(crate) struct State<D> {
     pub(crate) stale: Regions,
     /// Where the segments lie if the volume is spread over the members.
     pub(crate) spread: Option<Spread>,
-    /// The extents once more, for those that only ask where something lies. They do not wait while
-    /// rosters are written.
-    pub(crate) known: Arc<BriefRwLock<Option<Spread>>>,
+    /// For those that only ask where something lies. They do not wait while rosters are written.
+    pub(crate) known: Arc<BriefRwLock<Known>>,
     /// Regions with writes that no flush has made durable.
     pub(crate) unflushed: Mutex<BTreeSet<u64>>,
     /// Whether all that was written is durable on all members in sync.
@@ -286,7 +296,7 @@ impl<D: Device> State<D> {
 
 impl<D: Device> DeviceSet<D> {
     pub(crate) fn of(state: State<D>, clock: Arc<dyn Clock>, is_open: bool) -> Self {
-        *state.known.write() = state.spread.as_ref().map(Spread::at_rest);
+        state.tell();
         let lacks_a_part =
             state.spread.is_some() && state.slots.iter().any(|slot| slot.device.is_none());
         let is_read_only = lacks_a_part

@@ -119,7 +119,7 @@ fn what_is_written_is_on_every_member_and_each_alone_can_be_opened() {
     let (devices, set) = two();
     set.write_at(REGION, &block(5)).unwrap();
     set.flush().unwrap();
-    assert_eq!((set.len_bytes(), set.copy_count(), set.failure_domain(REGION)), (LEN, 2, None));
+    assert_eq!((set.len_bytes(), set.copy_count(), set.part_at(REGION)), (LEN, 2, None));
     for one in &devices {
         assert_eq!(byte(&**one, REGION), 5);
         let alone = copies(std::slice::from_ref(one));

@@ -24,6 +24,7 @@ use dendro_logdisk::LogDisk;
 use crate::disk::Engine;
 use crate::log::LogEngine;
 use crate::system::Outcome;
+use crate::tiered::Tiered;
 
 const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const PAGE: u64 = 4096;
@@ -162,7 +163,14 @@ impl Session {
         let size = engine.format.segment_size_bytes;
         let len_bytes = (8 << 20) + size * rng.below((24 << 20) / size);
         let len_bytes = len_bytes.max(24 * size) / size * size;
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(len_bytes));
+        let below = MemoryDevice::new(len_bytes);
+        // Some have few fast segments.
+        let mut tiers = Rng::new(seed ^ 0x71e4);
+        let one_in = if tiers.chance(40) { Some(2 + tiers.below(40)) } else { None };
+        let device: Arc<dyn Device> = match one_in {
+            Some(one_in) => Arc::new(Tiered { below, segment_len_bytes: size, one_in }),
+            None => Arc::new(below),
+        };
         engine.format(Arc::clone(&device))?;
         let clock = Arc::new(StepClock::default());
         {
@@ -181,7 +189,7 @@ impl Session {
         let crash_per_mille = if rng.chance(60) { 0 } else { 1 };
         let background_percent = [0, 2, 30][rng.below(3) as usize];
         let story = vec![format!(
-            "{} segments of {size} bytes, a cache of {} bytes, {:?}",
+            "{} segments of {size} bytes, one in {one_in:?} fast, a cache of {} bytes, {:?}",
             len_bytes / size,
             engine.open.cache_size_bytes,
             engine.open.policy,

@@ -40,5 +40,6 @@ mod parts;
 mod seeds;
 pub mod spread;
 pub mod system;
+mod tiered;
 pub mod trace;
 pub mod workload;

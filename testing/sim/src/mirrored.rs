@@ -69,7 +69,7 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<DeviceSet<Part<D>>> {
 
 fn with_steps(device: &Arc<dyn Device>) -> Outcome<Arc<dyn Device>> {
     let set = assemble(device)?;
-    Ok(Arc::new(Stepping::new(set)))
+    Ok(Arc::new(Stepping::new(set, false)))
 }
 
 impl Engine for MirroredEngine {

@@ -12,6 +12,8 @@ use dendro_set::DeviceSet;
 
 /// Every so many changes a piece is copied to a member that is brought up, or moved.
 const CHANGES_PER_STEP: u64 = 1;
+/// Every so many changes another member becomes a fast one, or is none any more.
+const CHANGES_PER_CLASS: u64 = 37;
 
 /// A part of a device.
 pub(crate) struct Part<D> {
@@ -105,12 +107,14 @@ impl<D: Device> Part<D> {
 /// A set of which a member is brought up, or moved, while it is written to.
 pub(crate) struct Stepping<D: Device> {
     set: DeviceSet<Part<D>>,
+    /// Whether members become fast ones.
+    has_classes: bool,
     changes: AtomicU64,
 }
 
 impl<D: Device> Stepping<D> {
-    pub(crate) fn new(set: DeviceSet<Part<D>>) -> Self {
-        Self { set, changes: AtomicU64::new(0) }
+    pub(crate) fn new(set: DeviceSet<Part<D>>, has_classes: bool) -> Self {
+        Self { set, has_classes, changes: AtomicU64::new(0) }
     }
 
     /// The set.
@@ -119,7 +123,16 @@ impl<D: Device> Stepping<D> {
     }
 
     fn step<T>(&self, outcome: Result<T>) -> Result<T> {
-        if self.changes.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHANGES_PER_STEP) {
+        let change = self.changes.fetch_add(1, Ordering::Relaxed);
+        if self.has_classes && change.is_multiple_of(CHANGES_PER_CLASS) {
+            let members = self.set.members();
+            let one = &members[(change / CHANGES_PER_CLASS) as usize % members.len()];
+            let changed = self.set.set_fast(&one.uuid, !one.is_fast);
+            if let Err(dendro_set::Error::Device { source, .. }) = changed {
+                return Err(source);
+            }
+        }
+        if change.is_multiple_of(CHANGES_PER_STEP) {
             // Nothing is known to be durable after a flush that failed here.
             return self.set.bring_up_step().and(outcome);
         }
@@ -164,8 +177,12 @@ impl<D: Device> Device for Stepping<D> {
         self.set.truncate(len_bytes)
     }
 
-    fn failure_domain(&self, offset: u64) -> Option<u32> {
-        self.set.failure_domain(offset)
+    fn part_at(&self, offset: u64) -> Option<dendro_device::Part> {
+        self.set.part_at(offset)
+    }
+
+    fn parts_version(&self) -> u64 {
+        self.set.parts_version()
     }
 
     fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {

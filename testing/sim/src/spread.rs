@@ -1,6 +1,7 @@
 //! The log-structured disk spread over two devices, with a third one to which now and then one of
 //! them moves while the disk is written to. Some disks begin on one device alone, and are spread
-//! over another one, too, when they are opened; some become shorter and longer.
+//! over another one, too, when they are opened; some become shorter and longer. Now and then a
+//! device becomes a fast one, or is none any more.
 //!
 //! They are parts of one simulated device (`parts`), so a crash image loses any part of
 //! what is unflushed on each. All members are needed, and all are there whenever the disk is
@@ -26,12 +27,14 @@ pub struct SpreadEngine {
     pub log: LogEngine,
     /// Whether they are made on the first device alone.
     pub begins_alone: bool,
+    /// What each part takes of the device, in percent. Unless the first is small, the last has room
+    /// for what any of the others holds.
+    shares: [u64; 3],
 }
 
-/// The parts. The last has room for what any of the others holds.
-fn parts<D: Device + Clone>(device: &D) -> Vec<Part<D>> {
-    let share = |of: u64| device.len_bytes() * of / 100 / 4096 * 4096;
-    Part::all(device, &[share(31), share(33), share(34)])
+fn parts<D: Device + Clone>(device: &D, shares: [u64; 3]) -> Vec<Part<D>> {
+    let len_bytes = |share| device.len_bytes() * share / 100 / 4096 * 4096;
+    Part::all(device, &shares.map(len_bytes))
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -50,9 +53,9 @@ struct Assembled<D: Device> {
     lots: Rng,
 }
 
-fn assemble<D: Device + Clone>(device: &D) -> Outcome<Assembled<D>> {
+fn assemble<D: Device + Clone>(device: &D, shares: [u64; 3]) -> Outcome<Assembled<D>> {
     let (mut found, mut others) = (Vec::new(), Vec::new());
-    for (at, part) in parts(device).into_iter().enumerate() {
+    for (at, part) in parts(device, shares).into_iter().enumerate() {
         match Found::look(part, format!("part {at}").into()) {
             Ok(one) => found.push((at, one)),
             Err(part) => others.push((at, part)),
@@ -89,8 +92,11 @@ fn new_uuid(lots: &mut Rng) -> Uuid {
 }
 
 /// A set of which a member begins to move to the spare part, if there are several.
-fn with_steps(device: &Arc<dyn Device>) -> Outcome<(Stepping<Arc<dyn Device>>, Rng)> {
-    let Assembled { set, spare, mut lots } = assemble(device)?;
+fn with_steps(
+    device: &Arc<dyn Device>,
+    shares: [u64; 3],
+) -> Outcome<(Stepping<Arc<dyn Device>>, Rng)> {
+    let Assembled { set, spare, mut lots } = assemble(device, shares)?;
     let members = set.members();
     if let Some((at, spare)) = spare.filter(|_| members.len() > 1 && lots.chance(50)) {
         let old = members[lots.below(members.len() as u64) as usize].uuid;
@@ -99,14 +105,14 @@ fn with_steps(device: &Arc<dyn Device>) -> Outcome<(Stepping<Arc<dyn Device>>, R
             Err(error) => return Err(text(error)),
         }
     }
-    Ok((Stepping::new(set), lots))
+    Ok((Stepping::new(set, lots.chance(50)), lots))
 }
 
 /// Goes on spreading a disk that lies on one part over another one.
 fn spread_out(
     disk: &LogDisk,
     set: &DeviceSet<Part<Arc<dyn Device>>>,
-    device: &Arc<dyn Device>,
+    (device, shares): (&Arc<dyn Device>, [u64; 3]),
     lots: &mut Rng,
 ) -> Outcome<()> {
     let superblock = disk.superblock();
@@ -118,7 +124,7 @@ fn spread_out(
     disk.lie_on_set(true).map_err(text)?;
     let is_other = |at: &usize| !first.path.ends_with(format!("part {at}"));
     let at = [1, 2, 0].into_iter().find(is_other).ok_or("there is one part")?;
-    let other = parts(device).swap_remove(at);
+    let other = parts(device, shares).swap_remove(at);
     set.add(other, format!("part {at}").into(), new_uuid(lots), None).map_err(text)?;
     disk.grow(u64::MAX, set.most_len_bytes().unwrap_or(0)).map_err(text)
 }
@@ -158,11 +164,11 @@ impl Engine for SpreadEngine {
     fn format(&self, device: Arc<dyn Device>) -> Outcome<()> {
         if self.begins_alone {
             // There is room for rosters behind it.
-            let len_bytes = parts(&device)[0].len_bytes() - ROSTER_AREA_LEN_BYTES;
+            let len_bytes = parts(&device, self.shares)[0].len_bytes() - ROSTER_AREA_LEN_BYTES;
             let first = Part::all(&device, &[len_bytes]).remove(0);
             return self.alone().format(Arc::new(first));
         }
-        let named = parts(&device).into_iter().take(2).enumerate();
+        let named = parts(&device, self.shares).into_iter().take(2).enumerate();
         let named = named.map(|(at, part)| (uuid(at), format!("part {at}").into(), part)).collect();
         let log2 = self.segment_len_bytes().ilog2() as u8;
         let set = DeviceSet::create_spread(self.log.format.uuid, log2, named, clock());
@@ -170,7 +176,7 @@ impl Engine for SpreadEngine {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {
-        let (stepping, mut lots) = with_steps(&device)?;
+        let (stepping, mut lots) = with_steps(&device, self.shares)?;
         let stepping = Arc::new(stepping);
         let set = stepping.set();
         let disk = match set.is_listed() {
@@ -178,7 +184,7 @@ impl Engine for SpreadEngine {
             false => self.alone().open(Arc::clone(&stepping) as Arc<dyn Device>)?,
         };
         if set.members().len() == 1 && lots.chance(70) {
-            spread_out(&disk, set, &device, &mut lots)?;
+            spread_out(&disk, set, (&device, self.shares), &mut lots)?;
         }
         Ok(disk)
     }
@@ -189,7 +195,7 @@ impl Engine for SpreadEngine {
     }
 
     fn open_read_only(&self, device: Arc<dyn Device>) -> Outcome<Option<LogDisk>> {
-        self.alone().open_read_only(Arc::new(Stepping::new(assemble(&device)?.set)))
+        self.alone().open_read_only(Arc::new(assemble(&device, self.shares)?.set))
     }
 
     fn versions<'d>(&self, disk: &'d LogDisk) -> Option<&'d dyn Versions> {
@@ -220,7 +226,7 @@ impl Engine for SpreadEngine {
     }
 
     fn verify(&self, device: &dyn Device) -> Outcome<()> {
-        self.log.verify(&assemble(&device)?.set)
+        self.log.verify(&assemble(&device, self.shares)?.set)
     }
 }
 
@@ -232,7 +238,11 @@ impl SpreadEngine {
         (log.format.is_on_set, log.format.is_spread) = (true, true);
         log.open = OpenOptions { is_on_set: true, ..log.open };
         (log.grows_to, log.shrinks, log.format.max_len_bytes) = (0, false, 0);
-        Self { begins_alone: rng.chance(30), log }
+        let begins_alone = rng.chance(30);
+        // A disk that begins on the first part needs room there.
+        let is_first_small = !begins_alone && rng.chance(50);
+        let shares = if is_first_small { [12, 52, 34] } else { [31, 33, 34] };
+        Self { log, shares, begins_alone }
     }
 
     /// Makes and opens disks on one device alone.

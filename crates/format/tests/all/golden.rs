@@ -334,6 +334,7 @@ fn roster_v1() {
         uuid,
         state,
         leaves: state == MemberState::InSync,
+        is_fast: false,
         written_generation: 0x0102_0304,
         since: Timestamp(0x1718_1920_2122_2324),
         path: path.into(),
@@ -379,6 +380,7 @@ fn roster_v1_spread() {
         uuid,
         state: MemberState::InSync,
         leaves,
+        is_fast: false,
         written_generation: 0x0102_0304,
         since: Timestamp(0x1718_1920_2122_2324),
         path: path.into(),
@@ -403,6 +405,14 @@ fn roster_v1_spread() {
     let bytes = roster.encode();
     check("roster_v1_spread", &bytes);
     assert_eq!(Roster::decode(&bytes), Ok(roster.clone()));
+    let mut fast = roster.clone();
+    fast.members[0].is_fast = true;
+    let fast_bytes = fast.encode();
+    assert_eq!(Roster::decode(&fast_bytes), Ok(fast));
+    // Beside the checksum they differ in the class of the first member.
+    let differing = (12..bytes.len()).filter(|at| bytes[*at] != fast_bytes[*at]);
+    assert_eq!(differing.collect::<Vec<_>>(), [128 + 18]);
+    assert_eq!(fast_bytes[128 + 18], 1);
     for wrong in [
         Roster { set_len_bytes: roster.set_len_bytes + 4096, ..roster.clone() },
         Roster { region_size_log2: 27, ..roster.clone() },

@@ -221,7 +221,7 @@ impl Cleaner {
         if self.accounts.clean_settings().is_suspended {
             return Ok(false);
         }
-        Ok(self.do_step(at_least, choice)?.is_some())
+        Ok(self.do_step(at_least, choice)?.is_some() || self.begin_fast()?)
     }
 
     /// Performs one cleaning step for a commit. Returns the estimated number of bytes that the step
@@ -257,6 +257,23 @@ impl Cleaner {
         Ok(begun.then_some(0))
     }
 
+    /// Begins to empty a fast segment, if too few are clean. Returns whether there was one.
+    fn begin_fast(&self) -> Result<bool> {
+        if self.accounts.is_claimed() || !self.cleaning.lock().jobs.is_empty() {
+            return Ok(false);
+        }
+        let is_due = {
+            let engine = self.volume.read();
+            self.accounts.fast_is_short(&engine) && !self.is_fruitless(&engine)
+        };
+        Ok(is_due && self.begin_and_queue(Choice::Fast)?)
+    }
+
+    fn is_fruitless(&self, engine: &Engine) -> bool {
+        let segment_count = self.volume.layout().segment_count();
+        self.cleaned.is_fruitless(engine.commit_seq(), segment_count)
+    }
+
     /// Begins a job and queues it for the next caller. Returns whether there was a segment to
     /// clean.
     fn begin_and_queue(&self, choice: Choice) -> Result<bool> {
@@ -285,7 +302,7 @@ impl Cleaner {
         let possible = (self.volume.usable_layout().log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.accounts.room_is_short(&engine, at_least)
-            && !self.cleaned.is_fruitless(engine.commit_seq(), self.volume.layout().segment_count())
+            && !self.is_fruitless(&engine)
             && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.accounts.checkpoint_reserve(&engine)
     }
@@ -307,7 +324,7 @@ impl Cleaner {
             Choice::MostToGain | Choice::Only(_) => {
                 batches_bytes.saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
-            Choice::Policy | Choice::Idle => cleaning + 1,
+            Choice::Policy | Choice::Idle | Choice::Fast => cleaning + 1,
         };
         u64::from(engine.state().segments().clean_count()) > nodes + moves
             && self.accounts.host_takes(&engine, batches_bytes)

@@ -8,10 +8,10 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Rng, Timestamp};
 use dendro_format::layout::FIRST_LOG_SEGMENT;
 use dendro_format::{Head, Layout, SegmentNo};
-use dendro_policy::{Kind, Segment};
+use dendro_policy::{Class, Kind, Segment};
 
 use crate::engine::Engine;
-use crate::log::segments::SegmentState;
+use crate::log::segments::{SegmentState, Segments};
 use crate::volume::Volume;
 
 /// A segment with a larger live share is not worth cleaning.
@@ -54,6 +54,9 @@ pub(crate) enum Choice {
     /// The segment that the policy picks among those with a small live share: there is time to wait
     /// until more blocks are dead.
     Idle,
+    /// The segment that the policy picks among the fast ones, whatever is live in it: fast segments
+    /// are needed, and others have room.
+    Fast,
     /// This segment, whatever is live in it: it is given up.
     Only(SegmentNo),
 }
@@ -156,7 +159,9 @@ impl Picking {
                 Choice::MostToGain | Choice::NearlyEmpty | Choice::Only(_) => {
                     self.emptiest(volume, choice)?
                 }
-                Choice::Policy | Choice::Idle => self.picked_by_policy(volume, choice)?,
+                Choice::Policy | Choice::Idle | Choice::Fast => {
+                    self.picked_by_policy(volume, choice)?
+                }
             };
             let engine = volume.read();
             let segment = SegmentNo(picked.number);
@@ -218,6 +223,7 @@ impl Picking {
     fn each_candidate(&self, volume: &Volume, choice: Choice, mut look: impl FnMut(&Segment)) {
         let all = match choice {
             Choice::Only(segment) => segment.0..segment.0 + 1,
+            Choice::Fast => volume.read().state().segments().fast_range(),
             _ => FIRST_LOG_SEGMENT.0..volume.layout().segment_count(),
         };
         let mut segments = all.map(SegmentNo).peekable();
@@ -268,6 +274,7 @@ fn is_candidate(
         && view.live_bytes > 0
         && makes_room
         && choice.concerns(segment)
+        && (choice != Choice::Fast || is_worth_moving_off(segments, segment))
         && segments.packed_bytes_of(segment) < most_live_bytes(segments.layout(), choice)
         && left_alone.binary_search(&segment).is_err();
     // Most nodes become dead with the next checkpoints, so young map segments are left alone.
@@ -290,9 +297,20 @@ pub(super) fn most_live_bytes(layout: Layout, choice: Choice) -> u32 {
         Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
         Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
         Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
-        Choice::Only(_) => return u32::MAX,
+        Choice::Fast | Choice::Only(_) => return u32::MAX,
     };
     (size * share) as u32
+}
+
+/// Whether moving what is live in a segment leaves a fast segment clean: it is fast, and that goes
+/// to others. Nodes of the map are written to fast ones again.
+fn is_worth_moving_off(segments: &Segments, segment: SegmentNo) -> bool {
+    let has_nodes = segments.head(segment) == Head::Map;
+    let most_live = most_live_bytes(segments.layout(), Choice::Idle);
+    let goes_elsewhere = !has_nodes
+        || !segments.prefers_fast(Head::Map, Class::MAIN)
+        || segments.live_bytes_of(segment) < most_live;
+    segments.is_fast(segment) && goes_elsewhere
 }
 
 /// Returns a function that says whether a segment belongs to a sample of about `most` out of

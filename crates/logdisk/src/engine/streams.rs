@@ -101,6 +101,11 @@ impl Streams {
             && self.mean_between_flushes.max(self.since_flush) >= self.stream_bytes
     }
 
+    /// Whether blocks that survive cleaning go to payload streams.
+    pub(crate) const fn are_survivors_apart(&self) -> bool {
+        self.classes.survivors > 0
+    }
+
     /// The coldest class of users' data. There must be one: see [`Self::are_used`].
     pub(crate) const fn any_user_class(&self) -> Class {
         Class::user(self.classes.users.saturating_sub(1))

@@ -14,11 +14,13 @@ mod grow;
 mod hold;
 mod mirror;
 mod pins;
+mod preferred;
 mod retire;
 mod shrink;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod undo;
 
 use std::collections::BTreeSet;
@@ -41,6 +43,7 @@ pub(crate) use self::pins::Pin;
 use self::pins::Pins;
 pub(crate) use self::state::PageCounts;
 pub use self::state::SegmentState;
+pub(crate) use self::tiers::{FastCounts, Tiers};
 use self::undo::Undo;
 use super::mirrors::Mirrors;
 
@@ -125,6 +128,7 @@ pub(crate) struct Segments {
     clean: RoaringBitmap,
     /// Those of them for which the device is likely to have storage.
     backed: Backed,
+    tiers: Tiers,
     pending: RoaringBitmap,
     /// The segments that become retired when they would become clean, and those that are.
     retired: RoaringBitmap,
@@ -171,6 +175,7 @@ impl Segments {
             counts: SegmentCounts { clean: clean.len() as u32, ..SegmentCounts::default() },
             clean,
             backed: Backed::default(),
+            tiers: Tiers::default(),
             pending: RoaringBitmap::new(),
             retired: RoaringBitmap::new(),
             mirrors: Mirrors::default(),
@@ -396,12 +401,18 @@ impl Segments {
 
     /// Opens the lowest clean segment that nobody reads (segments invariant 2) and that is backed;
     /// without any, the lowest clean one. The lowest one is taken so that the used segments stay
-    /// together at the front and an image file stays short.
+    /// together at the front and an image file stays short. Where there are tiers, a segment is
+    /// taken of the one that this stream and class prefer, if it has any.
     pub(crate) fn open(&mut self, head: Head, class: Class) -> Option<SegmentNo> {
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
-        let backed = self.backed.all.iter().find(is_free);
-        let is_backed = backed.is_some();
-        let segment = SegmentNo(backed.or_else(|| self.clean.iter().find(is_free))?);
+        let first = |of: &RoaringBitmap| of.iter().find(is_free);
+        let preferred = |of| self.preferred(of, head, class).as_ref().and_then(first);
+        let segment = preferred(&self.backed.all)
+            .or_else(|| preferred(&self.clean))
+            .or_else(|| first(&self.backed.all))
+            .or_else(|| first(&self.clean))?;
+        let is_backed = self.backed.all.contains(segment);
+        let segment = SegmentNo(segment);
         self.backed.note_opened(is_backed);
         self.take(segment, head);
         let entry = &mut self.table[segment.0 as usize];

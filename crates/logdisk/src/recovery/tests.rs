@@ -52,8 +52,8 @@ impl RecoveredLog {
     fn forward(&mut self, device: &dyn Device) -> Result<(u64, State, Option<Error>)> {
         let Self { superblock, checkpoint, chain, store } = self;
         let nodes = PinnedNodes::loading(store);
-        let mut state = restore(superblock, checkpoint, &Mirrors::default(), &nodes)?;
         let roll = RollForward { device, superblock, checkpoint, mirrors: &Mirrors::default() };
+        let mut state = roll.restored(&nodes)?;
         let (last_unit, misfit) = roll.forward(&mut state, chain, &nodes, false)?;
         Ok((last_unit, state, misfit))
     }

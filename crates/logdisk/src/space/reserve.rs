@@ -9,6 +9,7 @@ use dendro_format::Layout;
 use dendro_format::layout::MIN_SEGMENT_COUNT;
 
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
+use crate::log::segments::FastCounts;
 use crate::map::node::LEAF_LEN_BYTES;
 use crate::options::CleanSettings;
 use crate::space::host::Host;
@@ -182,6 +183,29 @@ impl Accounts {
             < (self.scarce_segments(engine) + waiting).saturating_add(ready)
     }
 
+    /// Whether fewer fast segments than should be are clean, or will be after a checkpoint, and
+    /// there is room to move to other ones what they hold.
+    pub(crate) fn fast_is_short(&self, engine: &Engine) -> bool {
+        let segments = engine.state().segments();
+        let is_short = |fast: FastCounts| {
+            let others = segments.clean_count().saturating_sub(fast.clean);
+            fast.clean + fast.pending < fast.wanted
+                && others > self.scarce_segments(engine)
+                && engine.streams().are_survivors_apart()
+        };
+        segments.fast_counts().is_some_and(is_short)
+    }
+
+    /// Whether a checkpoint should be taken for the fast segments that it makes clean: few are left
+    /// and many wait for it.
+    fn fast_wait_for_checkpoint(&self, engine: &Engine) -> bool {
+        let fast = engine.state().segments().fast_counts();
+        fast.is_some_and(|fast| {
+            fast.clean <= fast.wanted / 4
+                && self.is_worth_writing_nodes(engine, fast.pending, false)
+        })
+    }
+
     /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
     /// nodes takes time and segments, too. So while some clean segments are left, the checkpoint
     /// waits until it frees many at once.
@@ -195,6 +219,7 @@ impl Accounts {
         // Cleaning cannot continue without a checkpoint.
         let is_last = counts.clean <= self.checkpoint_reserve(engine);
         (is_due && self.is_worth_writing_nodes(engine, pending, false))
+            || self.fast_wait_for_checkpoint(engine)
             || (is_last && self.is_worth_writing_nodes(engine, pending, true))
     }
 

@@ -26,6 +26,7 @@ mod scrub;
 mod several_devices;
 mod sparing;
 mod streams;
+mod tiers;
 mod unreadable_nodes;
 mod versions;
 mod victims;

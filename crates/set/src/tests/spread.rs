@@ -64,11 +64,9 @@ fn it_is_as_long_as_its_members_together_and_each_holds_a_part() {
     let mut read = vec![0; whole.len() - 100];
     set.read_at(2 * SEGMENT + 50, &mut read).unwrap();
     assert_eq!(read[..], whole[50..whole.len() - 50]);
-    assert_eq!(
-        (set.failure_domain(2 * SEGMENT), set.failure_domain(3 * SEGMENT)),
-        (Some(0), Some(1))
-    );
-    assert_eq!((set.failure_domain(0), set.copy_count()), (None, 1));
+    let number = |offset| set.part_at(offset).map(|part| part.number);
+    assert_eq!((number(2 * SEGMENT), number(3 * SEGMENT)), (Some(0), Some(1)));
+    assert_eq!((set.part_at(0), set.copy_count()), (None, 1));
     // The second segment is the first of the second member.
     assert_eq!(byte(&*devices[1], 2 * SEGMENT), whole[SEGMENT as usize]);
     let held: Vec<u64> = set.members().iter().map(|of| of.held_bytes / SEGMENT).collect();
@@ -451,7 +449,7 @@ fn a_device_that_cannot_be_written_stays_alone_and_one_that_cannot_be_flushed_fa
     set.write_at(3 * SEGMENT, &block(5)).unwrap();
     set.flush().unwrap();
     assert_eq!((set.is_listed(), set.len_bytes()), (false, devices[0].len_bytes()));
-    assert_eq!(set.failure_domain(3 * SEGMENT), None);
+    assert_eq!(set.part_at(3 * SEGMENT), None);
     begin(&set, 5).unwrap();
     let (devices, set) = alone(5);
     set.write_at(3 * SEGMENT, &block(5)).unwrap();
@@ -723,7 +721,7 @@ fn what_is_lost_together_is_known_without_waiting_for_a_device() {
         let known = &set;
         scope.spawn(move || {
             while asks.recv_timeout(2 * PATIENCE) == Ok(true) {
-                assert_eq!(known.failure_domain(3 * SEGMENT), Some(1));
+                assert_eq!(known.part_at(3 * SEGMENT).unwrap().number, 1);
                 answers.send(()).unwrap();
             }
         });
@@ -734,4 +732,33 @@ fn what_is_lost_together_is_known_without_waiting_for_a_device() {
         while set.bring_up_step().unwrap().is_some() {}
         asked.send(false).unwrap();
     });
+}
+
+#[test]
+fn a_member_is_a_fast_one_until_it_is_said_to_be_none() {
+    let fast = |set: &DeviceSet<Sim>| -> Vec<bool> {
+        set.members().iter().map(|member| member.is_fast).collect()
+    };
+    let is_fast = |set: &DeviceSet<Sim>, segment| set.part_at(segment * SEGMENT).unwrap().is_fast;
+    let (mut devices, set) = spread(&[3, 3]);
+    assert_eq!((fast(&set), is_fast(&set, 3)), (vec![false, false], false));
+    let before = set.parts_version();
+    set.set_fast(&uuid(1), true).unwrap();
+    assert_eq!((is_fast(&set, 2), is_fast(&set, 3)), (false, true));
+    assert_ne!(set.parts_version(), before);
+    drop(set);
+
+    let set = opened(&devices, false).unwrap();
+    assert_eq!((fast(&set), is_fast(&set, 3)), (vec![false, true], true));
+    // The one that takes its place is a fast one too.
+    devices.push(part(3, 7));
+    set.add(Arc::clone(&devices[2]), path(2), uuid(2), Some(uuid(1))).unwrap();
+    assert_eq!(fast(&set), [false, true, true]);
+    bring_up(&set);
+    assert_eq!((fast(&set), is_fast(&set, 2), is_fast(&set, 3)), (vec![false, true], false, true));
+    set.set_fast(&uuid(2), false).unwrap();
+    assert_eq!((fast(&set), is_fast(&set, 3)), (vec![false, false], false));
+
+    assert!(matches!(set.set_fast(&uuid(5), true), Err(Error::NoSet)));
+    assert!(matches!(two().1.set_fast(&uuid(0), true), Err(Error::NotSpread { .. })));
 }

@@ -1,6 +1,7 @@
 //! Which clean segments are discarded or written ahead, and that they are not filled meanwhile.
 
-use dendro_format::SegmentNo;
+use dendro_format::{Head, SegmentNo};
+use dendro_policy::Class;
 use roaring::RoaringBitmap;
 
 use super::Segments;
@@ -38,12 +39,15 @@ impl Segments {
         self.backed.missed_count.saturating_mul(WANTED_FOR_ONE)
     }
 
-    /// Withholds the lowest clean segment that is not backed, so that it can be written ahead.
+    /// Withholds the lowest clean segment that is not backed, of those that the log prefers, so
+    /// that it can be written ahead.
     pub(crate) fn begin_write_ahead(&mut self) -> Option<(SegmentNo, Pin)> {
         let is_free = |number: &u32| {
             !self.backed.all.contains(*number) && !self.pins.is_pinned(SegmentNo(*number))
         };
-        let segment = SegmentNo(self.clean.iter().find(is_free)?);
+        let preferred = self.preferred(&self.clean, Head::Main, Class::MAIN);
+        let segment = preferred.as_ref().unwrap_or(&self.clean).iter().find(is_free)?;
+        let segment = SegmentNo(segment);
         self.withheld_count += 1;
         Some((segment, self.pins.pin(segment)))
     }

@@ -28,7 +28,7 @@ impl Segments {
 
     /// Opens a mirror for a segment if more than `kept` segments are clean: one that is not lost
     /// with it if there is one, and as far from it as may be. `domain` says which segments are lost
-    /// together ([`dendro_device::Device::failure_domain`]).
+    /// together ([`dendro_device::Device::part_at`]).
     pub(crate) fn open_mirror(
         &mut self,
         of: SegmentNo,

@@ -138,3 +138,45 @@ fn backed_segments_are_opened_first_and_not_while_they_are_discarded() {
     segments.take_back();
     assert!(segments.begin_discard(Surplus::Beyond(0), 64).segments.contains(&stale[0]));
 }
+
+#[test]
+fn each_stream_takes_a_segment_of_its_tier_and_then_of_the_other() {
+    let mut segments = Segments::new(Layout::new(20, 16).unwrap());
+    assert_eq!((segments.fast_counts(), segments.fast_range()), (None, 0..0));
+    segments.set_tiers(Tiers::of_these([5, 8]));
+    assert_eq!(segments.fast_range(), 5..9);
+    let (ahead, pin) = segments.begin_write_ahead().unwrap();
+    assert_eq!(ahead, SegmentNo(5));
+    drop(pin);
+    segments.end_write_ahead(ahead, false);
+    let open = |segments: &mut Segments, head, class| segments.open(head, class).unwrap().0;
+    assert_eq!(open(&mut segments, Head::Payload, Class::survivor(0)), 2);
+    assert_eq!(open(&mut segments, Head::Main, Class::MAIN), 5);
+    let counts = FastCounts { clean: 1, pending: 0, wanted: 0 };
+    assert_eq!(segments.fast_counts(), Some(counts));
+    assert_eq!(open(&mut segments, Head::Payload, Class::user(0)), 8);
+    assert_eq!(open(&mut segments, Head::Map, Class::MAIN), 3);
+    // A backed one is taken before others of the same tier, and after those of the right one.
+    for number in [3, 8] {
+        segments.close(SegmentNo(number));
+        segments.set_clean(SegmentNo(number));
+    }
+    assert_eq!(open(&mut segments, Head::Main, Class::MAIN), 8);
+    assert_eq!(open(&mut segments, Head::Main, Class::MAIN), 3);
+    for _ in 0..10 {
+        segments.open(Head::Payload, Class::survivor(1)).unwrap();
+    }
+    segments.close(SegmentNo(5));
+    segments.set_clean(SegmentNo(5));
+    assert_eq!(open(&mut segments, Head::Payload, Class::survivor(1)), 5);
+}
+
+#[test]
+fn a_map_that_takes_much_of_the_fast_segments_goes_to_others() {
+    let mut segments = Segments::new(Layout::new(17, 20).unwrap());
+    segments.set_tiers(Tiers::of_these([5, 6, 7, 8]));
+    assert!(segments.prefers_fast(Head::Map, Class::MAIN));
+    segments.node_bytes = (1 << 17) + 1;
+    assert!(!segments.prefers_fast(Head::Map, Class::MAIN));
+    assert!(segments.prefers_fast(Head::Main, Class::MAIN));
+}
