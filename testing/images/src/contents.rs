@@ -149,7 +149,11 @@ fn put(disk: &LogDisk, list: Lid, index: u64, value: &[u8]) -> Result<()> {
     commit(disk, [Op::PutRecord { list, index, value: value.into() }])
 }
 
-fn first_part(disk: &LogDisk, list_count: u32) -> Result<()> {
+/// Fills a volume with the first part of what most images hold.
+///
+/// # Errors
+/// When the engine refuses.
+pub(crate) fn first_part(disk: &LogDisk, list_count: u32) -> Result<()> {
     let files = create(disk, ListHints::default())?;
     write(disk, files, 0, &[PAGE_SIZE; 20])?;
     write(disk, files, 31, &[PAGE_SIZE, 1, 64, 65, 4032, 4033, 0])?;
@@ -172,7 +176,11 @@ fn first_part(disk: &LogDisk, list_count: u32) -> Result<()> {
     commit(disk, [Op::ZeroPages { list: random, first_page: 100, count: 3 }])
 }
 
-fn second_part(disk: &LogDisk) -> Result<()> {
+/// Changes what the first part has left.
+///
+/// # Errors
+/// When the engine refuses.
+pub(crate) fn second_part(disk: &LogDisk) -> Result<()> {
     let (files, records) = (Lid::FIRST, Lid(2));
     let other = create(disk, ListHints::default())?;
     commit(

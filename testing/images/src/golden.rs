@@ -28,7 +28,11 @@ pub fn dir() -> PathBuf {
 /// The name of the current version's image that holds that and ended so.
 #[must_use]
 pub fn name(contents: Contents, end: End) -> String {
-    let contents = match contents {
+    name_of(kind(contents), end)
+}
+
+fn kind(contents: Contents) -> &'static str {
+    match contents {
         Contents::Plain => "",
         Contents::Versions => "-versions",
         Contents::History => "-history",
@@ -37,12 +41,16 @@ pub fn name(contents: Contents, end: End) -> String {
         Contents::Growing => "-growing",
         Contents::Clients => "-clients",
         Contents::Compressed => "-compressed",
-    };
+    }
+}
+
+/// The name of the current version's image of this kind that ended so.
+pub(crate) fn name_of(kind: &str, end: End) -> String {
     let end = match end {
         End::Clean => "clean",
         End::Crashed => "crashed",
     };
-    format!("v{MAJOR_VERSION}.{MINOR_VERSION}{contents}-{end}")
+    format!("v{MAJOR_VERSION}.{MINOR_VERSION}{kind}-{end}")
 }
 
 /// All golden images, of every version, by name.

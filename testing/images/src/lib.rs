@@ -2,6 +2,7 @@
 //! it, which every later version must read.
 //!
 //! - [`golden`]: the images and the manifests of their contents, in `golden/`.
+//! - [`sets`]: a volume that is spread over devices, with the image of each.
 //! - [`pack`], [`unpack`]: how an image is kept: without its zeros.
 //! - [`contents`]: how a volume of known contents is made.
 //! - [`forge`]: damage that no checksum tells.
@@ -19,5 +20,6 @@ pub mod golden;
 pub mod hostile;
 pub mod manifest;
 mod pack;
+pub mod sets;
 
 pub use pack::{pack, unpack};
