@@ -39,6 +39,13 @@ impl<D: Device> State<D> {
         let mut outcome = Ok(());
         for (at, flushed) in dirty.iter().zip(self.flush_members(&dirty, in_turn)) {
             self.slots[*at].is_dirty.fetch_or(flushed.is_err(), Ordering::Release);
+            if flushed.is_err()
+                && let Some(spread) = &self.spread
+                && spread.moved_to() == Some(*at)
+            {
+                // What was copied there may be lost, which no later flush tells.
+                spread.fail_move();
+            }
             outcome = outcome.and(flushed);
         }
         outcome

@@ -308,7 +308,10 @@ impl<D: Device> DeviceSet<D> {
             return Err(Error::ReadOnly);
         }
         self.open_for_writing().map_err(of_all)?;
-        Ok(self.state.write())
+        let state = self.state.write();
+        // Otherwise devices get rosters that the others never had, and call the others old.
+        state.check_recorded().map_err(of_all)?;
+        Ok(state)
     }
 
     /// The same, if another member than this one has everything.

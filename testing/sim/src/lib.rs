@@ -10,6 +10,7 @@
 //! - `outside`: a cleaner in another process on that disk.
 //! - [`mirrored`]: the same disk on two devices that hold the same.
 //! - [`spread`]: the same disk spread over two devices, one of which moves to a third.
+//! - [`failing`]: the same with devices that fail, and blocks that are damaged.
 //! - `parts`: the devices of these two.
 //! - [`emptied`]: volumes that are filled, and emptied again.
 //! - [`flipped`]: crash images with one flipped bit.
@@ -30,6 +31,7 @@ pub mod crash;
 pub mod damaged;
 pub mod disk;
 pub mod emptied;
+pub mod failing;
 pub mod files;
 pub mod flipped;
 pub mod journal;

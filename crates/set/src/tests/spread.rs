@@ -324,6 +324,45 @@ fn what_cannot_be_written_to_the_new_place_stays_in_the_old_one() {
     assert_eq!((byte(&set, 3 * SEGMENT), set.members().len()), (4, 2));
 }
 
+#[test]
+fn what_was_copied_to_a_place_that_could_not_be_flushed_stays_in_the_old_one() {
+    let (devices, set) = spread(&[6, 3]);
+    set.write_at(2 * SEGMENT, &block(5)).unwrap();
+    set.flush().unwrap();
+    let new = part(6, 9);
+    set.add(Arc::clone(&new), path(2), uuid(2), Some(uuid(0))).unwrap();
+    let first = set.bring_up_step().unwrap().unwrap();
+    assert!(first.copied_bytes > 0);
+    // What was copied is written, and not durable; what is written now makes the flush go there.
+    set.write_at(2 * SEGMENT + BLOCK_SIZE as u64, &block(6)).unwrap();
+    new.inject(Fault::fail(Call::Flush));
+    assert!(set.flush().is_err());
+    assert!(set.bring_up_step().is_err(), "what was moved may be lost");
+    while set.bring_up_step().unwrap().is_some() {}
+    assert_eq!(set.members().len(), 2);
+    // What no flush has made durable is lost with the power.
+    let lost = |it: &Sim| Arc::new(it.crash_image(&mut Rng::new(1), CrashStyle::Nothing));
+    let left: Vec<Sim> = devices.iter().chain([&new]).map(lost).collect();
+    let again = opened(&left[1..], false).unwrap();
+    assert_eq!(byte(&again, 2 * SEGMENT), 5);
+}
+
+#[test]
+fn nothing_is_added_after_a_roster_could_not_be_written() {
+    let (mut devices, set) = spread(&[4, 4]);
+    devices[1].inject(Fault::fail(Call::Write).forever());
+    assert!(set.truncate(7 * SEGMENT + TAIL_LEN_BYTES).is_err() || set.close().is_err());
+    for number in 2..6 {
+        devices.push(part(4, number as u64 + 1));
+        let added = set.add(Arc::clone(&devices[number]), path(number), uuid(number), None);
+        assert!(matches!(added, Err(Error::Device { .. })), "{number}");
+    }
+    drop(set);
+    // The first of them may have been added, though nobody was told so.
+    let again = opened(&copies(&devices), false).unwrap();
+    assert!((2..=3).contains(&again.members().len()));
+}
+
 /// What the blocks of a volume may hold: what each sector held when it was durable, and what was
 /// written since.
 #[derive(Clone, Default)]

@@ -13,6 +13,7 @@ use dendro_sim::crash::{self, CrashId, Failure, Run};
 use dendro_sim::damaged;
 use dendro_sim::disk::threads::{self, crowded};
 use dendro_sim::emptied;
+use dendro_sim::failing;
 use dendro_sim::flipped;
 use dendro_sim::system::System;
 use dendro_sim::workload;
@@ -66,7 +67,8 @@ struct Arguments {
     /// Crash disks that lie on two devices, with one of them left out now and then
     #[arg(long, conflicts_with_all = ["files", "large"])]
     mirrored: bool,
-    /// Crash disks that are spread over two devices, one of which moves to a third now and then
+    /// Crash disks that are spread over two devices, one of which moves to a third now and then;
+    /// another thread has devices of such disks fail
     #[arg(long, conflicts_with_all = ["files", "large", "mirrored"])]
     spread: bool,
     /// Let so many threads work on each disk at the same time. Such a run cannot be repeated
@@ -118,7 +120,7 @@ fn main() -> ExitCode {
         } else if arguments.mirrored {
             run(&arguments, &tally, workload::mirrored_of_seed)
         } else if arguments.spread {
-            run(&arguments, &tally, workload::spread_of_seed)
+            run_spread(&arguments, &tally)
         } else if arguments.large {
             run(&arguments, &tally, workload::large_of_seed)
         } else {
@@ -236,6 +238,28 @@ fn fill_and_empty(arguments: &Arguments) -> ExitCode {
         emptied::run_seeds(seeds, arguments.threads, &tally, &|failure| eprintln!("{failure}"));
     });
     if tally.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Crashes spread disks, and has devices of others fail meanwhile.
+fn run_spread(arguments: &Arguments, tally: &Tally) -> Result<(), Failure> {
+    let (failures, is_over) = (failing::Tally::default(), AtomicBool::new(false));
+    let seeds = match arguments.seed {
+        Some(seed) => seed..seed + 1,
+        None => arguments.from..u64::MAX,
+    };
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if let Err(why) = failing::run_seeds(seeds, &failures, &is_over) {
+                eprintln!("with a device that fails: {why}");
+                std::process::exit(1);
+            }
+        });
+        let outcome = run(arguments, tally, workload::spread_of_seed);
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    println!("{failures}");
+    outcome
 }
 
 /// Runs the seed that was asked for, or all.

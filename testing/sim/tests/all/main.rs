@@ -15,3 +15,4 @@ mod repairs_survive_crashes;
 mod resizes_survive_crashes;
 mod scrubs_survive_crashes;
 mod spread_disks_survive_crashes;
+mod spread_disks_survive_failures;
