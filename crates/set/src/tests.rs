@@ -2,6 +2,7 @@
 
 mod flushing;
 mod spread;
+mod waiting;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
