@@ -45,13 +45,25 @@ pub fn change(
 ) -> Result<DevicesInfo, Failure> {
     match request {
         DevicesRequest::List => {}
-        DevicesRequest::Add { path, force, copies } => {
+        DevicesRequest::Add { path, force, copies, is_fast } => {
             let path = Path::new(path);
-            if is_to_be_spread(disk, devices, *copies)? {
+            let is_to_be_spread = is_to_be_spread(disk, devices, *copies)?;
+            if *is_fast && !is_to_be_spread && !devices.is_spread() {
+                let path = path.display().to_string();
+                return Err(Failure::new(dendro_set::Error::NotSpread { path }));
+            }
+            if is_to_be_spread {
                 check_part(disk, devices, path, *force, options)?;
                 begin_spread(disk, devices)?;
             }
-            add(disk, devices, path, *force, options, None)?;
+            let added = add(disk, devices, path, *force, options, None)?;
+            if *is_fast {
+                devices.set_fast(&added, true).map_err(Failure::new)?;
+            }
+        }
+        DevicesRequest::Set { device, is_fast } => {
+            let one = member(devices, device)?;
+            devices.set_fast(&one.uuid, *is_fast).map_err(Failure::new)?;
         }
         DevicesRequest::Remove { device } => {
             let one = member(devices, device)?;
@@ -204,7 +216,7 @@ fn add_part(
     force: bool,
     options: &DeviceOptions,
     replaced: Option<&Path>,
-) -> Result<(), Failure> {
+) -> Result<Uuid, Failure> {
     let device = options.open(path).map_err(Failure::new)?;
     check_replaceable(path, &device, force)?;
     let member = Uuid::from_random(random_bytes()?);
@@ -214,10 +226,11 @@ fn add_part(
     if most_bytes > devices.len_bytes() {
         disk.grow(u64::MAX, most_bytes).map_err(Failure::new)?;
     }
-    Ok(())
+    Ok(member)
 }
 
-/// Adds the device at `path`, in place of the member at `replaced` if there is one.
+/// Adds the device at `path`, in place of the member at `replaced` if there is one. Returns its
+/// UUID.
 fn add(
     disk: &LogDisk,
     devices: &Devices,
@@ -225,18 +238,19 @@ fn add(
     force: bool,
     options: &DeviceOptions,
     replaced: Option<&Path>,
-) -> Result<(), Failure> {
+) -> Result<Uuid, Failure> {
     let superblock = disk.superblock();
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let members = devices.members();
     let is_it = |it: &&MemberInfo| {
         it.is_present && it.state != MemberState::Missing && is_same_file(&it.path, &path)
     };
-    match members.iter().find(is_it).map(|member| member.state) {
+    match members.iter().find(is_it).map(|member| (member.state, member.uuid)) {
         // It was found when the volume was opened.
-        Some(MemberState::BroughtUp { .. }) => {
+        Some((MemberState::BroughtUp { .. }, uuid)) => {
             let replaced = replaced.and_then(|path| uuid_of(devices, path));
-            return replaced.map_or(Ok(()), |old| devices.replace(&old).map_err(Failure::new));
+            replaced.map_or(Ok(()), |old| devices.replace(&old)).map_err(Failure::new)?;
+            return Ok(uuid);
         }
         Some(_) => {
             return Err(Failure::new(format_args!(
@@ -275,7 +289,7 @@ fn add(
     let member = Uuid::from_random(random_bytes()?);
     // One that becomes the first member of a set has its UUID from now on.
     let replaced = replaced.and_then(|path| uuid_of(devices, path));
-    devices.add(device, path, member, replaced).map(drop).map_err(Failure::new)
+    devices.add(device, path, member, replaced).map_err(Failure::new)
 }
 
 fn uuid_of(devices: &Devices, path: &Path) -> Option<Uuid> {

@@ -38,8 +38,23 @@ pub(crate) enum DeviceVerb {
         /// device holds all of it, as it is without this option
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
         copies: Option<u8>,
+        /// It is a fast one: the log goes there first
+        #[arg(long)]
+        fast: bool,
         #[command(flatten)]
         common: AddArgs,
+    },
+    /// Say whether a device of a spread volume is a fast one
+    Set {
+        /// One of the devices, a mount point or a path inside a mount
+        target: PathBuf,
+        /// The device
+        device: String,
+        #[command(flatten)]
+        class: ClassArgs,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Remove a device for good; what a spread volume has there is moved to the others
     Remove {
@@ -83,6 +98,17 @@ pub(crate) enum DeviceVerb {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Args)]
+#[group(required = true)]
+pub(crate) struct ClassArgs {
+    /// It is a fast one: the log goes there first
+    #[arg(long)]
+    pub(crate) fast: bool,
+    /// It is none
+    #[arg(long)]
+    pub(crate) slow: bool,
 }
 
 #[derive(Debug, Args)]

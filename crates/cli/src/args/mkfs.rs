@@ -18,6 +18,10 @@ pub(crate) struct MkfsArgs {
     /// the volume over them, so that all are needed [default: all]
     #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) copies: Option<u8>,
+    /// One more of them, a fast one, with --copies 1: the log goes there first, and
+    /// what is cold moves to the others
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) fast: Vec<PathBuf>,
     /// Make or grow the image file to this size, such as 10G
     #[arg(short, long, value_parser = text::parse_size)]
     pub(crate) size: Option<u64>,

@@ -27,10 +27,14 @@ pub(crate) fn device(args: &DeviceArgs, quiet: bool) -> Result<(), Failure> {
             let info = ask(target, DevicesRequest::List, false, true)?;
             show(&info, *json, false)
         }
-        DeviceVerb::Add { target, device, copies, common } => {
+        DeviceVerb::Add { target, device, copies, fast, common } => {
             let (path, force, copies) = (path_text(device)?, common.force, *copies);
-            let request = DevicesRequest::Add { path, force, copies };
+            let request = DevicesRequest::Add { path, force, copies, is_fast: *fast };
             change(target, request, common, quiet)
+        }
+        DeviceVerb::Set { target, device, class, json } => {
+            let request = DevicesRequest::Set { device: named(device)?, is_fast: class.fast };
+            show(&ask(target, request, false, quiet)?, *json, quiet)
         }
         DeviceVerb::Replace { target, old, new, common } => {
             let device = Some(named(old)?);
@@ -226,7 +230,9 @@ fn lines(info: &DevicesInfo) -> String {
             count => format!("; {count} reads failed"),
         };
         let path = text::printable(&device.path);
-        format!("{path:width$}  {:>9}  {state}{leaves}{reads}\n", text::size(device.size_bytes))
+        let class = if device.is_fast { "; fast" } else { "" };
+        let size = text::size(device.size_bytes);
+        format!("{path:width$}  {size:>9}  {state}{class}{leaves}{reads}\n")
     };
     info.devices.iter().map(line).collect()
 }
@@ -257,11 +263,13 @@ mod tests {
              /dev/long      1 GiB  being brought up, 5 MiB left\n"
         );
         info.is_spread = true;
+        info.devices[0].is_fast = true;
         info.devices[1].is_present = false;
         let text = lines(&info);
         assert_eq!(
             text,
-            "/dev/a         1 GiB  holds 0 bytes; will be removed, 5 MiB left to move; 2 reads failed\n\
+            "/dev/a         1 GiB  holds 0 bytes; fast; will be removed, 5 MiB left to move; \
+             2 reads failed\n\
              /dev/long      1 GiB  not found\n"
         );
     }

@@ -5,7 +5,7 @@ mod format;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dendro_base::Uuid;
 use dendro_control::VolumeInfo;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     check_arguments(args)?;
     let mut opened = Vec::new();
     let mut new_files = Vec::new();
-    let made = std::iter::once(&args.target).chain(&args.others).try_for_each(|target| {
+    let made = targets(args).try_for_each(|target| {
         let (device, is_new) = open_or_create(args, target)?;
         new_files.extend(Some(target).filter(|_| is_new));
         opened.push((target.as_path(), device));
@@ -52,15 +52,24 @@ pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     }
 }
 
+/// All devices, the fast ones last.
+fn targets(args: &MkfsArgs) -> impl Iterator<Item = &PathBuf> {
+    std::iter::once(&args.target).chain(&args.others).chain(&args.fast)
+}
+
 /// Refuses other numbers of copies than of devices, and sets of images that grow.
 fn check_copies(args: &MkfsArgs) -> Result<(), Failure> {
-    let count = 1 + args.others.len();
+    let count = targets(args).count();
     let wrong = |why: String| Err(Failure::new(why).with_code(code::USAGE));
     match args.copies {
         Some(copies) if copies != 1 && usize::from(copies) != count => wrong(format!(
             "--copies {copies}: {count} devices are named, and each holds all of the volume; name \
              {copies}, or say --copies 1 to spread the volume over them"
         )),
+        _ if !args.fast.is_empty() && args.copies != Some(1) => wrong(
+            "--fast: each device holds all of the volume; say --copies 1 to spread it over them"
+                .into(),
+        ),
         _ if count > MAX_MEMBERS => {
             wrong(format!("a volume lies on {MAX_MEMBERS} devices at most; name fewer"))
         }
@@ -73,7 +82,7 @@ fn check_copies(args: &MkfsArgs) -> Result<(), Failure> {
 
 /// Whether the volume is to be spread over the devices.
 fn is_spread(args: &MkfsArgs) -> bool {
-    args.copies == Some(1) && !args.others.is_empty()
+    args.copies == Some(1) && targets(args).count() > 1
 }
 
 fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
@@ -209,9 +218,10 @@ fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo,
         Some(uuid) => uuid,
         None => Uuid::from_random(random_bytes()?),
     };
+    let fast_from = opened.len() - args.fast.len();
     format::format(
         &args.target,
-        devices(uuid, opened, segment_size_bytes.filter(|_| is_spread(args)))?,
+        devices(uuid, opened, segment_size_bytes.filter(|_| is_spread(args)), fast_from)?,
         NewVolume {
             label: args.label.clone(),
             uuid,
@@ -246,11 +256,12 @@ fn check_parts(args: &MkfsArgs, opened: &[(&Path, FileDevice)]) -> Result<u64, F
 }
 
 /// What the volume is to lie on: a set of the devices, if there are several. It is spread over them
-/// if the segments' size is given.
+/// if the segments' size is given; then those from number `fast_from` on are fast ones.
 fn devices(
     set: Uuid,
     opened: Vec<(&Path, FileDevice)>,
     spread_segment_bytes: Option<u64>,
+    fast_from: usize,
 ) -> Result<Devices, Failure> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let is_alone = opened.len() == 1;
@@ -261,11 +272,16 @@ fn devices(
         }
         members.push((Uuid::from_random(random_bytes()?), absolute(target), device));
     }
-    match spread_segment_bytes {
+    let fast: Vec<Uuid> = members[fast_from..].iter().map(|(uuid, ..)| *uuid).collect();
+    let devices = match spread_segment_bytes {
         Some(bytes) => Devices::create_spread(set, bytes.ilog2() as u8, members, clock()),
         None => Devices::create(set, members, clock()),
     }
-    .map_err(Failure::new)
+    .map_err(Failure::new)?;
+    for uuid in &fast {
+        devices.set_fast(uuid, true).map_err(Failure::new)?;
+    }
+    Ok(devices)
 }
 
 /// Refuses a limit that the volume exceeds already, and one for something that does not grow.

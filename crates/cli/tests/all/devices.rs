@@ -294,3 +294,39 @@ fn wrong_use_of_devices_gets_a_clear_answer() {
     assert_eq!(states(&scratch, &three), ["in_sync"; 2]);
     scratch.dendro(["check", &three]).succeeds();
 }
+
+/// Of each device, whether it is a fast one.
+fn are_fast(scratch: &Scratch, target: &str) -> Vec<bool> {
+    let listed = devices(scratch, target);
+    let devices = listed["devices"].as_array().unwrap().iter();
+    devices.map(|device| device["fast"].as_bool().unwrap()).collect()
+}
+
+#[test]
+fn a_device_of_a_spread_volume_is_a_fast_one() {
+    let scratch = Scratch::new();
+    let [slow, fast, third] = ["slow", "fast", "third"].map(|name| scratch.text(name));
+    for (path, megabytes) in [(&slow, 40), (&fast, 8), (&third, 24)] {
+        fs::File::create(path).unwrap().set_len(megabytes << 20).unwrap();
+    }
+    scratch.dendro(["mkfs", "--fast", &fast, &slow]).fails(2, &["--fast", "--copies 1"]);
+    scratch.dendro(["mkfs", "-q", "--copies", "1", "--fast", &fast, &slow]).succeeds();
+    assert_eq!(are_fast(&scratch, &slow), [false, true]);
+    let said = scratch.dendro(["device", "list", &slow]).succeeds();
+    assert!(said.out.lines().nth(1).unwrap().ends_with("; fast"), "{said:?}");
+    scratch.dendro(["device", "set", &slow, &fast, "--slow"]).succeeds();
+    assert_eq!(are_fast(&scratch, &slow), [false, false]);
+    scratch.dendro(["device", "set", &slow, &fast]).fails(2, &["--fast"]);
+    scratch.dendro(["device", "set", &slow, &slow, "--fast"]).succeeds();
+    scratch.dendro(["device", "add", "-q", "--fast", &slow, &third]).succeeds();
+    assert_eq!(are_fast(&scratch, &third), [true, false, true]);
+    scratch.dendro(["check", "--data", &slow]).succeeds();
+
+    let [one, two] = ["a", "b"].map(|name| scratch.text(name));
+    for path in [&one, &two] {
+        fs::File::create(path).unwrap().set_len(16 << 20).unwrap();
+    }
+    scratch.dendro(["mkfs", "-q", &one, &two]).succeeds();
+    scratch.dendro(["device", "set", &one, &two, "--fast"]).fails(1, &[&two, "--copies 1"]);
+    scratch.dendro(["device", "add", "--fast", &one, &third]).fails(1, &[&third, "--copies 1"]);
+}

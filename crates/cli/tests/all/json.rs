@@ -66,7 +66,13 @@ fn page() -> Vec<Section> {
     for line in PAGE.lines() {
         if let Some(heading) = line.strip_prefix("### ") {
             let commands = heading.split(", ").map(|name| name.trim_matches('`').to_owned());
-            all.push(Section { commands: commands.collect(), members: BTreeMap::new() });
+            // A long heading goes on with the next one.
+            match all.last_mut().filter(|section| section.members.is_empty()) {
+                Some(section) => section.commands.extend(commands),
+                None => {
+                    all.push(Section { commands: commands.collect(), members: BTreeMap::new() })
+                }
+            }
             continue;
         }
         let Some(row) = line.strip_prefix("| `") else { continue };
@@ -486,6 +492,9 @@ fn try_devices(scratch: &Scratch, printed: &mut Printed) {
     scratch.dendro(["umount", &mount]).succeeds();
     printed.run(scratch, "device list", &[&one]);
     printed.run(scratch, "device forget", &[&one]);
+    let arguments = ["-f", "--size", "16M", "--copies", "1", "--fast", &two, &one];
+    printed.run(scratch, "mkfs", &arguments);
+    printed.run(scratch, "device set", &["--slow", &one, &two]);
     // One that is alone.
     printed.run(scratch, "device list", &[&scratch.image()]);
 }

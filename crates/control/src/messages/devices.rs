@@ -19,6 +19,16 @@ pub enum DevicesRequest {
         /// it is, or 2 if it lies on one device.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         copies: Option<u8>,
+        /// Whether it is a fast one.
+        #[serde(default)]
+        is_fast: bool,
+    },
+    /// State whether a device of a spread volume is a fast one.
+    Set {
+        /// Its path or UUID.
+        device: String,
+        /// Whether it is.
+        is_fast: bool,
     },
     /// Remove a device for good.
     Remove {
@@ -76,6 +86,9 @@ pub struct DeviceInfo {
     /// Bytes of the volume that it holds, or is to hold; all of them unless the volume is spread.
     #[serde(default)]
     pub held_bytes: u64,
+    /// Whether it is one of the fast devices of a spread volume.
+    #[serde(default)]
+    pub is_fast: bool,
 }
 
 /// The devices of a volume.

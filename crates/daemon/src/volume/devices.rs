@@ -95,6 +95,7 @@ fn device_info(member: &MemberInfo, is_listed: bool) -> DeviceInfo {
         size_bytes: member.len_bytes,
         failed_reads: member.failed_reads,
         held_bytes: member.held_bytes,
+        is_fast: member.is_fast,
     }
 }
 

@@ -462,6 +462,7 @@ const PAGES: &[(&str, Page)] = &[
                 ("See how they are:", "dendro device list mnt"),
                 ("Without the one that is lost:", "dendro mount -o degraded /dev/sda mnt"),
                 ("With a new one in its place:", "dendro device replace mnt /dev/sdb /dev/sdc"),
+                ("On a slow and a fast one:", "dendro mkfs --copies 1 /dev/sda --fast /dev/sdb"),
             ],
             DEVICES,
         ),
@@ -470,12 +471,13 @@ const PAGES: &[(&str, Page)] = &[
     (
         "dendro-device-add",
         plain(
-            &[
-                ("A second one for a volume that lies on one:", "dendro device add mnt /dev/sdb"),
-                ("One that was away:", "dendro device add mnt /dev/sdb"),
-            ],
+            &[("A second one, or one that was away:", "dendro device add mnt /dev/sdb")],
             DEVICES,
         ),
+    ),
+    (
+        "dendro-device-set",
+        plain(&[("A fast one:", "dendro device set --fast mnt /dev/sdb")], DEVICES),
     ),
     ("dendro-device-remove", plain(&[("For good:", "dendro device remove mnt /dev/sdb")], DEVICES)),
     (

@@ -74,6 +74,7 @@ pub(crate) struct Device<'a> {
     device_bytes: Option<u64>,
     failed_reads: u64,
     held_bytes: u64,
+    fast: bool,
 }
 
 impl<'a> From<&'a DeviceInfo> for Device<'a> {
@@ -88,6 +89,7 @@ impl<'a> From<&'a DeviceInfo> for Device<'a> {
             device_bytes: Some(info.size_bytes).filter(|size| *size > 0),
             failed_reads: info.failed_reads,
             held_bytes: info.held_bytes,
+            fast: info.is_fast,
         }
     }
 }
