@@ -13,7 +13,7 @@ mod brief;
 mod modelled;
 
 pub use brief::BriefRwLock;
-pub use std::sync::Arc;
+pub use std::sync::{Arc, Weak};
 
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{

@@ -375,6 +375,24 @@ typedef struct dendro_stat {
 } dendro_stat;
 
 /**
+ * Consecutive pages of a list.
+ */
+typedef struct dendro_page_range {
+  /**
+   * The list.
+   */
+  uint64_t list;
+  /**
+   * The first page.
+   */
+  uint64_t first_page;
+  /**
+   * How many.
+   */
+  uint64_t count;
+} dendro_page_range;
+
+/**
  * The space that a version takes.
  */
 typedef struct dendro_usage {
@@ -963,6 +981,27 @@ int dendro_pages_read(const struct dendro_volume *volume,
                       size_t len);
 
 /**
+ * Reads the pages of `count` ranges of any lists into `buf` of `len` bytes, one range after the
+ * other, as dendro_pages_read() does for each. What lies on the device is read together. Each range
+ * is read as it is at one moment; the moments of several ranges may differ, unless the version is
+ * a snapshot.
+ *
+ * Returns: 0.
+ *
+ * Errors: EINVAL: `len` is not what the ranges have. EFBIG: pages past DENDRO_MAX_PAGE_COUNT.
+ * ESTALE: there is no such version. EIO: a page cannot be read, or is damaged; what `buf` has then
+ * is undefined.
+ *
+ * Threads: any.
+ */
+int dendro_pages_read_scattered(const struct dendro_volume *volume,
+                                struct dendro_view view,
+                                const struct dendro_page_range *ranges,
+                                size_t count,
+                                void *buf,
+                                size_t len);
+
+/**
  * Puts the index of the first page of a list that is `from` or more and no hole into `*page`.
  *
  * Returns: 1, or 0 if there is none.
@@ -1130,6 +1169,22 @@ int dendro_unit_delete_record(const struct dendro_unit *unit, uint64_t list, uin
 int dendro_unit_write_pages(const struct dendro_unit *unit,
                             uint64_t list,
                             uint64_t first_page,
+                            const void *data,
+                            size_t len);
+
+/**
+ * Adds to a unit: writes `len` bytes from byte `offset` on, counted from the start of page 0. What
+ * else their pages hold stays, and no other unit's change comes between. The bytes are copied.
+ *
+ * Returns: 0.
+ *
+ * Errors: come from dendro_unit_commit().
+ *
+ * Threads: any.
+ */
+int dendro_unit_write_bytes(const struct dendro_unit *unit,
+                            uint64_t list,
+                            uint64_t offset,
                             const void *data,
                             size_t len);
 

@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
-use dendrofs::disk::{Lid, ListHints};
+use dendrofs::disk::{self, Lid, ListHints};
 
 use crate::border::{on, place};
 use crate::failure::{Failure, Result};
-use crate::types::{DENDRO_CLUSTERED, DENDRO_PAGE_SIZE, View};
+use crate::types::{DENDRO_CLUSTERED, DENDRO_PAGE_SIZE, PageRange, View};
 use crate::volume::Volume;
 
 /// The hints that a program names.
@@ -172,6 +172,54 @@ pub extern "C" fn dendro_pages_read(
         volume.disk().read_pages(view.into(), Lid(list), first_page, buf)?;
         Ok(0)
     })
+}
+
+/// Reads the pages of `count` ranges of any lists into `buf` of `len` bytes, one range after the
+/// other, as dendro_pages_read() does for each. What lies on the device is read together. Each range
+/// is read as it is at one moment; the moments of several ranges may differ, unless the version is
+/// a snapshot.
+///
+/// Returns: 0.
+///
+/// Errors: EINVAL: `len` is not what the ranges have. EFBIG: pages past DENDRO_MAX_PAGE_COUNT.
+/// ESTALE: there is no such version. EIO: a page cannot be read, or is damaged; what `buf` has then
+/// is undefined.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_pages_read_scattered(
+    volume: Option<&Volume>,
+    view: View,
+    ranges: *const PageRange,
+    count: usize,
+    buf: *mut c_void,
+    len: usize,
+) -> c_int {
+    on(volume, |call, volume| {
+        let ranges = ranges_of(call.bytes(ranges.cast(), count.saturating_mul(RANGE_LEN_BYTES))?);
+        let pages: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
+        if pages * u128::from(DENDRO_PAGE_SIZE) != len as u128 {
+            let what = format!("{pages} pages do not take {len} bytes");
+            return Err(Failure::invalid(what));
+        }
+        let buf = call.buffer(buf, len)?;
+        volume.disk().read_scattered(view.into(), &ranges, buf)?;
+        Ok(0)
+    })
+}
+
+const RANGE_LEN_BYTES: usize = size_of::<PageRange>();
+
+/// The ranges that lie in the memory of a program.
+#[expect(clippy::host_endian_bytes, reason = "a program's numbers are as its machine has them")]
+fn ranges_of(bytes: &[u8]) -> Vec<disk::PageRange> {
+    let range = |bytes: &[u8; RANGE_LEN_BYTES]| {
+        let number = |at: usize| {
+            u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at * size_of::<u64>() + byte]))
+        };
+        disk::PageRange { list: Lid(number(0)), first_page: number(1), count: number(2) }
+    };
+    bytes.as_chunks().0.iter().map(range).collect()
 }
 
 /// Puts the index of the first page of a list that is `from` or more and no hole into `*page`.

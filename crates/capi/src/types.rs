@@ -142,6 +142,18 @@ impl From<View> for disk::View {
     }
 }
 
+/// Consecutive pages of a list.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PageRange {
+    /// The list.
+    pub list: u64,
+    /// The first page.
+    pub first_page: u64,
+    /// How many.
+    pub count: u64,
+}
+
 /// A moment.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -239,6 +239,31 @@ pub extern "C" fn dendro_unit_write_pages(
     })
 }
 
+/// Adds to a unit: writes `len` bytes from byte `offset` on, counted from the start of page 0. What
+/// else their pages hold stays, and no other unit's change comes between. The bytes are copied.
+///
+/// Returns: 0.
+///
+/// Errors: come from dendro_unit_commit().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_unit_write_bytes(
+    unit: Option<&Unit>,
+    list: u64,
+    offset: u64,
+    data: *const c_void,
+    len: usize,
+) -> c_int {
+    on(unit, |call, unit| {
+        let data = call.bytes(data, len)?.to_vec();
+        unit.with(|unit| {
+            unit.write_bytes(Lid(list), offset, data);
+        });
+        Ok(0)
+    })
+}
+
 /// Adds to a unit: makes `count` pages zeros, and no holes: there is room for them from then on.
 ///
 /// Returns: 0.

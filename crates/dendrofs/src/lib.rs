@@ -136,7 +136,7 @@ pub mod disk {
     pub use dendro_disk::{
         Aru, Branch, CHANGE_BYTES, CommitSeq, Completion, Condition, Error, GROUP_PAGES, Lid,
         ListCompression, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-        MAX_UNIT_GROUPS, Op, Outlasts, PAGE_SIZE, Record, Reservation, Result, Snapshot, Space,
-        VersionTable, VersionUsage, Versions, View,
+        MAX_UNIT_GROUPS, Op, Outlasts, PAGE_SIZE, PageRange, Record, Reservation, Result, Snapshot,
+        Space, VersionTable, VersionUsage, Versions, View,
     };
 }

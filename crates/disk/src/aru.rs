@@ -64,6 +64,16 @@ pub enum Op<'a> {
         /// Their contents, one after the other.
         data: Cow<'a, [u8]>,
     },
+    /// Writes bytes, which may be parts of pages. What else these pages hold stays; pages that were
+    /// holes have zeros there. No other unit's change to them comes between.
+    WriteBytes {
+        /// The list.
+        list: Lid,
+        /// The first byte, counted from the start of page 0.
+        offset_bytes: u64,
+        /// What is written.
+        data: Cow<'a, [u8]>,
+    },
     /// Makes pages zeros without making them holes, as for preallocation. Pages that are not holes
     /// are overwritten with zeros too.
     ZeroPages {
@@ -119,6 +129,7 @@ impl Op<'_> {
             | Self::PutRecord { list, .. }
             | Self::DeleteRecord { list, .. }
             | Self::WritePages { list, .. }
+            | Self::WriteBytes { list, .. }
             | Self::ZeroPages { list, .. }
             | Self::PunchPages { list, .. } => (list, list),
             Self::MovePages { from: a, to: b, .. } | Self::SwapPages { a, b } => (a, b),
@@ -241,6 +252,16 @@ impl<'a> Aru<'a> {
         self.push(Op::WritePages { list, first_page, data: data.into() })
     }
 
+    /// Adds [`Op::WriteBytes`].
+    pub fn write_bytes(
+        &mut self,
+        list: Lid,
+        offset_bytes: u64,
+        data: impl Into<Cow<'a, [u8]>>,
+    ) -> &mut Self {
+        self.push(Op::WriteBytes { list, offset_bytes, data: data.into() })
+    }
+
     /// Adds [`Op::PunchPages`].
     pub fn punch_pages(&mut self, list: Lid, first_page: u64, count: u64) -> &mut Self {
         self.push(Op::PunchPages { list, first_page, count })
@@ -277,6 +298,12 @@ impl<'a> Aru<'a> {
         self
     }
 
+    /// Adds conditions.
+    pub fn require_all(&mut self, conditions: &[Condition]) -> &mut Self {
+        self.conditions.extend_from_slice(conditions);
+        self
+    }
+
     /// The conditions on which it is committed; all must hold.
     #[must_use]
     #[inline]
@@ -291,6 +318,10 @@ impl<'a> Aru<'a> {
         let pages_bytes = |count: u64| count.saturating_mul(PAGE_SIZE as u64);
         let of_op = |op: &Op<'_>| match op {
             Op::WritePages { data, .. } => pages_bytes(data.len().div_ceil(PAGE_SIZE) as u64),
+            Op::WriteBytes { offset_bytes, data, .. } => {
+                let from = offset_bytes % PAGE_SIZE as u64;
+                pages_bytes((from + data.len() as u64).div_ceil(PAGE_SIZE as u64))
+            }
             Op::ZeroPages { count, .. } => pages_bytes(*count),
             Op::PutRecord { value, .. } => value.len() as u64,
             _ => 0,

@@ -28,6 +28,7 @@ pub mod conditions;
 pub mod lists;
 pub mod moves;
 pub mod pages;
+pub mod parts;
 pub mod random;
 pub mod receiving;
 pub mod records;
@@ -74,9 +75,15 @@ macro_rules! conformance_cases {
             pages::the_last_pages_can_be_used_and_none_behind_them
             pages::empty_ranges_change_nothing
             pages::reads_cross_data_and_holes
+            pages::scattered_ranges_read_back_as_one_by_one
             pages::data_and_holes_are_found
             pages::punching_costs_by_data_not_by_count
             pages::pages_written_backwards_and_scattered_read_back
+            parts::parts_of_pages_are_written_and_the_rest_stays
+            parts::parts_that_cannot_be_written_are_refused
+            parts::a_part_is_written_into_what_the_unit_has_made
+            parts::threads_write_parts_of_the_same_pages
+            parts::a_unit_of_parts_has_conditions_and_a_reservation
             moves::pages_move_within_a_list
             moves::pages_move_to_another_list
             moves::overlapping_moves_go_both_ways

@@ -22,6 +22,7 @@ pub mod conformance;
 mod error;
 mod logical_disk;
 pub mod model;
+mod parts;
 mod releases;
 mod scan;
 mod space;
@@ -36,12 +37,13 @@ pub use dendro_base::ClientKind;
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
 pub use logical_disk::{Completion, LogicalDisk, Outlasts};
+pub use parts::{PagePart, PageParts, in_whole_pages};
 pub use releases::{ExpectedRelease, Releases};
 pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
     CommitSeq, GROUP_PAGES, Lid, ListCompression, ListHints, Locality, MAX_PAGE_COUNT,
-    MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, Record, View,
+    MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, PageRange, Record, View,
 };
 pub use versions::{
     Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage,

@@ -9,10 +9,9 @@ use crate::error::Result;
 use crate::releases::ExpectedRelease;
 use crate::scan::{ScanPoint, Scanned};
 use crate::space::{Reservation, Space};
-use crate::types::{CommitSeq, Lid, ListHints, Record, View};
+use crate::types::{CommitSeq, Lid, ListHints, PageRange, Record, View};
 #[allow(unused_imports, reason = "named in the documentation")]
 use crate::types::{GROUP_PAGES, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS};
-#[allow(unused_imports, reason = "named in the documentation")]
 use dendro_base::units::PAGE_SIZE;
 
 use dendro_base::ClientKind;
@@ -231,6 +230,28 @@ pub trait LogicalDisk: Send + Sync {
     /// # Panics
     /// When `buf` is not a whole number of pages.
     fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills `buf` with the pages of `ranges`, one range after the other, as [`Self::read_pages`]
+    /// does for each. What lies on a device is read together, whichever ranges it belongs to.
+    ///
+    /// Each range is read as it is at one moment. The moments of several ranges may differ: for
+    /// all of them as of one moment, read a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::read_pages`]. `buf` has no defined content then.
+    ///
+    /// # Panics
+    /// When `buf` is not as long as the pages.
+    fn read_scattered(&self, view: View, ranges: &[PageRange], buf: &mut [u8]) -> Result<()> {
+        PageRange::check_buf(ranges, buf);
+        let mut rest = buf;
+        for range in ranges {
+            let (pages, others) = rest.split_at_mut(range.count as usize * PAGE_SIZE);
+            self.read_pages(view, range.list, range.first_page, pages)?;
+            rest = others;
+        }
+        Ok(())
+    }
 
     /// The first page at or after `from` that is not a hole.
     ///

@@ -213,7 +213,7 @@ impl ModelDisk {
             .iter()
             .map(|op| match op {
                 Op::PutRecord { value, .. } => value.len() as u64,
-                Op::WritePages { data, .. } => data.len() as u64,
+                Op::WritePages { data, .. } | Op::WriteBytes { data, .. } => data.len() as u64,
                 _ => 0,
             })
             .sum();

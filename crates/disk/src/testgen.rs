@@ -233,7 +233,11 @@ impl Generator {
             self.fill(run);
             rest = behind;
         }
-        let first_page = self.first_page(held, len_bytes.div_ceil(PAGE_SIZE) as u64);
+        let first_page = self.first_page(held, len_bytes.div_ceil(PAGE_SIZE) as u64 + 1);
+        if self.rng.chance(25) {
+            let offset_bytes = first_page * PAGE_SIZE as u64 + self.rng.below(PAGE_SIZE as u64);
+            return Op::WriteBytes { list, offset_bytes, data: data.into() };
+        }
         Op::WritePages { list, first_page, data: data.into() }
     }
 
@@ -286,7 +290,7 @@ impl Generator {
         let there = state.last_list().unwrap_or(Lid(0));
         let missing = Lid(there.0 + 1_000_000 + self.rng.below(3));
         let past_end = MAX_PAGE_COUNT - self.rng.below(10);
-        match self.rng.below(12) {
+        match self.rng.below(13) {
             0 => Op::PutRecord { list: there, index: 0, value: vec![].into() },
             1 => {
                 let value = vec![1; MAX_RECORD_LEN_BYTES + 1];
@@ -297,6 +301,11 @@ impl Generator {
                 Op::WritePages { list: there, first_page: past_end, data: data.into() }
             }
             3 => Op::PunchPages { list: there, first_page: past_end, count: u64::MAX },
+            12 => {
+                let offset_bytes = past_end * PAGE_SIZE as u64 + 1;
+                let data = vec![1; 10 * PAGE_SIZE];
+                Op::WriteBytes { list: there, offset_bytes, data: data.into() }
+            }
             4 => Op::ZeroPages { list: there, first_page: past_end, count: 11 },
             5 => {
                 let (from_page, to_page) = (0, past_end);

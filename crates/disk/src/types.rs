@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dendro_base::sync::Arc;
+use dendro_base::units::PAGE_SIZE;
 
 /// A record's value. The disk and its clients share the memory of those that they read or put.
 pub type Record = Arc<[u8]>;
@@ -45,6 +46,29 @@ pub struct CommitSeq(pub u64);
 impl CommitSeq {
     /// Everything that has been committed by the time of the call.
     pub const LATEST: Self = Self(u64::MAX);
+}
+
+/// Consecutive pages of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRange {
+    /// The list.
+    pub list: Lid,
+    /// The first page.
+    pub first_page: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl PageRange {
+    /// Checks that the pages of `ranges` fill `buf`.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn check_buf(ranges: &[Self], buf: &[u8]) {
+        let count: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
+        let expected = count * PAGE_SIZE as u128;
+        assert!(expected == buf.len() as u128, "{} bytes for {count} pages", buf.len());
+    }
 }
 
 /// One version of the whole disk: the writable head of a branch, or a read-only point in its past.

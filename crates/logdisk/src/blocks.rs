@@ -13,6 +13,7 @@ use crate::volume::Volume;
 
 /// A page to be read from the device, and its place in the caller's buffer.
 pub(crate) struct Fetch {
+    list: Lid,
     page_index: u64,
     block: PageRef,
     at: usize,
@@ -22,8 +23,14 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     /// Makes a fetch of a block whose segment has been pinned.
-    pub(crate) const fn new(page_index: u64, block: PageRef, at: usize, pin: Pin) -> Self {
-        Self { page_index, block, at, _pin: pin }
+    pub(crate) const fn new(
+        list: Lid,
+        page_index: u64,
+        block: PageRef,
+        at: usize,
+        pin: Pin,
+    ) -> Self {
+        Self { list, page_index, block, at, _pin: pin }
     }
 
     pub(crate) const fn addr(&self) -> Addr {
@@ -121,17 +128,17 @@ impl Volume {
     /// buffer are read with one call. So are runs of such pages with little between them on the
     /// device, wherever they go in the buffer, and shorter blocks. Behind these are zeros in the
     /// buffer, up to the end of the page.
-    pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn fetch(&self, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
         // If that fails, what cannot be read may be what lies between the runs. They are read one
         // by one then, which tells.
         if runs.len() > 1 && self.read_together(&runs, buf).is_ok() {
-            return runs.iter().try_for_each(|run| self.check_run(list, run, buf));
+            return runs.iter().try_for_each(|run| self.check_run(run, buf));
         }
         for run in runs {
-            self.read_run(run, buf).inspect_err(|error| self.note_unreadable(list, run, error))?;
-            self.check_run(list, run, buf)?;
+            self.read_run(run, buf).inspect_err(|error| self.note_unreadable(run, error))?;
+            self.check_run(run, buf)?;
         }
         Ok(())
     }
@@ -192,17 +199,17 @@ impl Volume {
 
     /// Verifies the checksums of a run that has been read. A block that is wrong is read in
     /// another copy, if the device has one.
-    fn check_run(&self, list: Lid, run: &[Fetch], buf: &mut [u8]) -> Result<()> {
+    fn check_run(&self, run: &[Fetch], buf: &mut [u8]) -> Result<()> {
         run.iter().try_for_each(|fetch| {
-            let Fetch { page_index, block, at, .. } = fetch;
+            let Fetch { list, page_index, block, at, .. } = fetch;
             let stored = &mut buf[*at..at + usize::from(block.len_bytes)];
             let is_right = |bytes: &[u8]| checksum(bytes) == block.crc32c;
-            check_kind(list, *page_index, block)?;
+            check_kind(*list, *page_index, block)?;
             if is_right(stored) {
                 return Ok(());
             }
             self.device().mend(block.addr.bytes(), stored, &is_right);
-            self.check_block(list, *page_index, block, stored)
+            self.check_block(*list, *page_index, block, stored)
         })
     }
 
@@ -226,11 +233,11 @@ impl Volume {
     }
 
     /// Logs the blocks of a run that cannot be read, after the run could not be read with one call.
-    fn note_unreadable(&self, list: Lid, run: &[Fetch], error: &Error) {
-        for Fetch { page_index, block, .. } in run {
+    fn note_unreadable(&self, run: &[Fetch], error: &Error) {
+        for Fetch { list, page_index, block, .. } in run {
             let mut bytes = vec![0; usize::from(block.len_bytes)];
             if self.device().read_at(block.addr.bytes(), &mut bytes).is_err() {
-                self.damage().note(block.addr, Part::Page(list, *page_index), error);
+                self.damage().note(block.addr, Part::Page(*list, *page_index), error);
             }
         }
     }

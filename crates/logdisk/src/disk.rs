@@ -19,7 +19,7 @@ use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
     Aru, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints, LogicalDisk,
-    Outlasts, PAGE_SIZE, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
+    Outlasts, PAGE_SIZE, PageRange, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
 };
 use dendro_format::Superblock;
 use dendro_format::superblock::{INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD};
@@ -440,7 +440,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn try_commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
-        self.committer.commit(aru)
+        self.committer.commit(aru, &self.reader)
     }
 
     fn last_commit(&self) -> CommitSeq {
@@ -572,7 +572,13 @@ impl LogicalDisk for LogDisk {
 
     fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
         assert!(buf.len().is_multiple_of(PAGE_SIZE), "pages are read whole");
-        self.reader.read_range(view, list, first_page, buf)
+        let count = (buf.len() / PAGE_SIZE) as u64;
+        self.reader.read_range(view, PageRange { list, first_page, count }, buf)
+    }
+
+    fn read_scattered(&self, view: View, ranges: &[PageRange], buf: &mut [u8]) -> Result<()> {
+        PageRange::check_buf(ranges, buf);
+        self.reader.read_ranges(view, ranges, buf)
     }
 
     fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {

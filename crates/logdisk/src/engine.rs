@@ -17,6 +17,7 @@ pub(crate) mod reuse_queue;
 mod reusing;
 pub(crate) mod streams;
 mod transaction;
+pub(crate) mod watched;
 
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
@@ -29,6 +30,7 @@ use crate::engine::main_head::MainHead;
 use crate::engine::recent::RecentBlocks;
 use crate::engine::reuse_queue::ReuseQueue;
 use crate::engine::streams::Streams;
+use crate::engine::watched::WatchedPages;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::writer::{Closed, Writer};
@@ -76,6 +78,7 @@ pub(crate) struct Engine {
     clock: Arc<dyn Clock>,
     /// Which lists have changed lately, once a client has asked.
     changed_lists: Option<ChangedLists>,
+    watched_pages: WatchedPages,
     writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
     /// The number of clean segments that payload streams do not take: the reserves.
@@ -113,6 +116,7 @@ impl Engine {
             uuid,
             clock,
             changed_lists: None,
+            watched_pages: WatchedPages::default(),
             writer: Arc::default(),
             pool: Vec::new(),
             kept_segments: 0,
@@ -141,8 +145,14 @@ impl Engine {
         self.changed_lists.as_ref()
     }
 
-    /// Notes which lists a unit has changed, if that is wanted.
+    /// The pages that units under construction have read.
+    pub(crate) const fn watched_pages(&mut self) -> &mut WatchedPages {
+        &mut self.watched_pages
+    }
+
+    /// Notes which lists and pages a unit has changed, if that is wanted.
     pub(crate) fn note_changed(&mut self, aru: &Aru<'_>) {
+        self.watched_pages.note(aru.view(), aru.ops());
         if let Some(lists) = &mut self.changed_lists {
             lists.note(aru.view(), aru.ops(), CommitSeq(self.commit_seq));
         }

@@ -5,7 +5,9 @@ use std::ops::{ControlFlow, Range};
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Lid, ListHints, MAX_PAGE_COUNT, Record, Result, ScanPoint, Scanned, View};
+use dendro_disk::{
+    Lid, ListHints, MAX_PAGE_COUNT, PageRange, Record, Result, ScanPoint, Scanned, View,
+};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, PageRef, Space};
 
@@ -231,26 +233,56 @@ impl Reader {
         })
     }
 
-    pub(crate) fn read_range(
+    pub(crate) fn read_range(&self, view: View, range: PageRange, buf: &mut [u8]) -> Result<()> {
+        let mut stored = Stored::default();
+        self.find_range(view, range, buf, 0, &mut stored)?;
+        self.read_stored(&stored, buf)
+    }
+
+    /// Reads the ranges into `buf`, one after the other. All that lies on the device is read
+    /// together.
+    pub(crate) fn read_ranges(
         &self,
         view: View,
-        list: Lid,
-        first_page: u64,
+        ranges: &[PageRange],
         buf: &mut [u8],
     ) -> Result<()> {
-        let count = (buf.len() / PAGE_SIZE) as u64;
+        let mut stored = Stored::default();
+        let mut rest_at = 0;
+        for range in ranges {
+            let end = rest_at + range.count as usize * PAGE_SIZE;
+            self.find_range(view, *range, &mut buf[rest_at..end], rest_at, &mut stored)?;
+            rest_at = end;
+        }
+        self.read_stored(&stored, buf)
+    }
+
+    /// Fills `buf` with the pages of `range`, as far as they are in memory, and adds the others to
+    /// `stored`. `buf` begins at `buf_at` in the buffer that those are read into.
+    #[inline]
+    fn find_range(
+        &self,
+        view: View,
+        range: PageRange,
+        buf: &mut [u8],
+        buf_at: usize,
+        stored: &mut Stored,
+    ) -> Result<()> {
+        let PageRange { list, first_page, count } = range;
         check_range(first_page, count)?;
         let pages = first_page..first_page + count;
         let may_be_recent = count <= MAX_RECENT_PAGES;
         let recent = |engine: &Engine, block: &PageRef| {
             if may_be_recent { engine.recent_block(block) } else { None }
         };
-        let (fetches, packed) = self.look_from(view, |engine, ancestry, nodes| {
-            let (mut fetches, mut packed) = (Vec::new(), Vec::new());
+        let before = (stored.fetches.len(), stored.packed.len());
+        self.look_from(view, |engine, ancestry, nodes| {
+            stored.fetches.truncate(before.0);
+            stored.packed.truncate(before.1);
             let mut filled = 0;
             if !engine.state().may_have(ancestry, list.0, nodes)? {
                 buf.fill(0);
-                return Ok((fetches, packed));
+                return Ok(());
             }
             let mut slice = Slice::whole(0);
             engine.state().visit_chunks(
@@ -281,30 +313,43 @@ impl Reader {
                             continue;
                         }
                         if block.compression != 0 {
-                            packed.push((page_index, block, at));
+                            stored.packed.push((list, page_index, block, buf_at + at));
                         }
-                        if let Some(stored) = in_memory {
-                            page[..stored.len()].copy_from_slice(stored);
-                            page[stored.len()..].fill(0);
+                        if let Some(found) = in_memory {
+                            page[..found.len()].copy_from_slice(found);
+                            page[found.len()..].fill(0);
                         } else {
                             let pin = engine.state().segments().pin(block.addr);
-                            fetches.push(Fetch::new(page_index, block, at, pin));
+                            let fetch = Fetch::new(list, page_index, block, buf_at + at, pin);
+                            stored.fetches.push(fetch);
                         }
                     }
                     ControlFlow::Continue(())
                 },
             )?;
             buf[filled..].fill(0);
-            Ok((fetches, packed))
-        })?;
-        if !fetches.is_empty() {
-            self.device_reads.fetch_add(1, Ordering::Relaxed);
-        }
-        self.volume.fetch(list, &fetches, buf)?;
-        // That takes time, so it is done without the lock.
-        packed.iter().try_for_each(|(page_index, block, at)| {
-            let page = &mut buf[*at..*at + PAGE_SIZE];
-            self.volume.unpack_in_place(list, *page_index, block, page)
+            Ok(())
         })
     }
+
+    /// Reads what was found on the device, and unpacks what is compressed.
+    fn read_stored(&self, stored: &Stored, buf: &mut [u8]) -> Result<()> {
+        if !stored.fetches.is_empty() {
+            self.device_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        self.volume.fetch(&stored.fetches, buf)?;
+        // That takes time, so it is done without the lock.
+        stored.packed.iter().try_for_each(|(list, page_index, block, at)| {
+            let page = &mut buf[*at..*at + PAGE_SIZE];
+            self.volume.unpack_in_place(*list, *page_index, block, page)
+        })
+    }
+}
+
+/// Pages that the map has named: where they lie, and their places in the reader's buffer.
+#[derive(Default)]
+struct Stored {
+    fetches: Vec<Fetch>,
+    /// Those that are compressed, on the device or in memory.
+    packed: Vec<(Lid, u64, PageRef, usize)>,
 }

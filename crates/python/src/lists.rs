@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dendrofs::disk::{self, GROUP_PAGES, Lid, Locality, PAGE_SIZE};
+use dendrofs::disk::{self, GROUP_PAGES, Lid, Locality, PAGE_SIZE, PageRange};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -119,6 +119,25 @@ impl Lists {
         let len = len.ok_or_else(|| Failure::value(format!("{count} pages are too many")))?;
         read_bytes(py, len, |buf| {
             self.read_into(py, list, first_page, buf)?;
+            Ok(len)
+        })
+    }
+
+    /// The bytes of the pages of several ranges, one after the other: each is a list, a first page
+    /// and a count. What lies on the device is read together.
+    fn read_scattered<'py>(
+        &self,
+        py: Python<'py>,
+        ranges: Vec<(u64, u64, u64)>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let range = |(list, first_page, count)| PageRange { list: Lid(list), first_page, count };
+        let ranges: Vec<_> = ranges.into_iter().map(range).collect();
+        let pages: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
+        let len = isize::try_from(pages.saturating_mul(PAGE_SIZE as u128)).map(|len| len as usize);
+        let len = len.map_err(|_| Failure::value(format!("{pages} pages are too many")))?;
+        read_bytes(py, len, |buf| {
+            self.gate
+                .on(py, |volume| Ok(volume.disk().read_scattered(self.view, &ranges, buf)?))?;
             Ok(len)
         })
     }

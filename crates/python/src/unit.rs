@@ -15,6 +15,7 @@ use crate::view::View;
 /// A change of a unit.
 enum Change {
     Pages { list: Lid, first_page: u64, data: Data },
+    Bytes { list: Lid, offset_bytes: u64, data: Data },
     Other(Op<'static>),
 }
 
@@ -93,6 +94,9 @@ impl Unit {
             match change {
                 Change::Pages { list, first_page, data } => {
                     aru.write_pages(*list, *first_page, data.bytes(py))
+                }
+                Change::Bytes { list, offset_bytes, data } => {
+                    aru.write_bytes(*list, *offset_bytes, data.bytes(py))
                 }
                 Change::Other(op) => aru.push(op.clone()),
             };
@@ -210,6 +214,13 @@ impl Unit {
     /// `bytes` object is not copied.
     fn write_pages(&self, list: u64, first_page: u64, data: Data) {
         let change = Change::Pages { list: Lid(list), first_page, data };
+        self.collected.lock().changes.push(change);
+    }
+
+    /// Writes `data` from byte `offset` on, counted from the start of page 0. What else these pages
+    /// hold stays, and no other unit's change comes between. A `bytes` object is not copied.
+    fn write_bytes(&self, list: u64, offset: u64, data: Data) {
+        let change = Change::Bytes { list: Lid(list), offset_bytes: offset, data };
         self.collected.lock().changes.push(change);
     }
 

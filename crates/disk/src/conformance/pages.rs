@@ -3,7 +3,7 @@
 use dendro_base::Rng;
 
 use super::rig::{Rig, add_letters, noise, out_of_range};
-use crate::{Error, Lid, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, View};
+use crate::{CommitSeq, Error, Lid, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, PageRange, View};
 
 fn read(disk: &dyn LogicalDisk, list: Lid, first_page: u64, count: usize) -> Vec<u8> {
     let mut buf = vec![0xee; count * PAGE_SIZE];
@@ -286,4 +286,41 @@ pub fn pages_written_backwards_and_scattered_read_back(disk: &dyn LogicalDisk) {
         rig.push(Op::WritePages { list, first_page, data: noise(seed, len).into() });
     }
     rig.check();
+}
+
+/// Of several lists, in any order, twice, overlapping, empty, of holes, and of no list.
+pub fn scattered_ranges_read_back_as_one_by_one(disk: &dyn LogicalDisk) {
+    let mut rig = Rig::new(disk);
+    let mut rng = Rng::new(7);
+    let lists: Vec<Lid> = (0..4).map(|_| rig.list()).collect();
+    let place = |rng: &mut Rng| (lists[rng.below(4) as usize], rng.below(200));
+    for turn in 0..120 {
+        let (list, first_page) = place(&mut rng);
+        let data = noise(turn, 1 + rng.below(5 * PAGE_SIZE as u64) as usize);
+        rig.push(Op::WritePages { list, first_page, data: data.into() });
+        if turn == 60 {
+            disk.flush(CommitSeq::LATEST).expect("a flush");
+        }
+    }
+    let missing = disk.allocate_list().expect("a number");
+    for _ in 0..40 {
+        let ranges: Vec<PageRange> = (0..rng.below(30))
+            .map(|_| {
+                let (list, first_page) = place(&mut rng);
+                let list = if rng.below(10) == 0 { missing } else { list };
+                PageRange { list, first_page, count: rng.below(12) }
+            })
+            .collect();
+        let expected: Vec<u8> = ranges
+            .iter()
+            .flat_map(|range| read(disk, range.list, range.first_page, range.count as usize))
+            .collect();
+        let mut found = vec![0xee; expected.len()];
+        disk.read_scattered(View::HEAD, &ranges, &mut found).expect("readable");
+        assert!(found == expected, "{ranges:?}");
+    }
+    let past_end = PageRange { list: lists[0], first_page: MAX_PAGE_COUNT, count: 1 };
+    let within = PageRange { first_page: 0, ..past_end };
+    let found = disk.read_scattered(View::HEAD, &[within, past_end], &mut [0; 2 * PAGE_SIZE]);
+    assert_eq!(found, Err(out_of_range(MAX_PAGE_COUNT, 1)));
 }

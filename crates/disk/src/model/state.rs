@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scan;
+use crate::parts::{PageParts, check_bytes};
 use crate::{
     Error, GROUP_PAGES, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
     MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Result, ScanPlace, ScanPoint, Scanned, View,
@@ -92,6 +93,24 @@ impl ModelList {
         self.live_bytes += data.len() as u64;
         if let Some(old) = self.pages.insert(page, data) {
             self.live_bytes -= old.len() as u64;
+        }
+    }
+
+    /// Changes bytes of pages. Holes among these pages become pages.
+    fn put_bytes(&mut self, offset_bytes: u64, data: &[u8]) {
+        let mut at = offset_bytes;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (page, from) = (at / PAGE_SIZE as u64, at as usize % PAGE_SIZE);
+            let (bytes, others) = rest.split_at(rest.len().min(PAGE_SIZE - from));
+            let mut whole = vec![0; PAGE_SIZE];
+            if let Some(old) = self.pages.get(&page) {
+                whole[..old.len()].copy_from_slice(old);
+            }
+            whole[from..from + bytes.len()].copy_from_slice(bytes);
+            self.put_page(page, without_trailing_zeros(&whole).into());
+            at += bytes.len() as u64;
+            rest = others;
         }
     }
 
@@ -236,7 +255,7 @@ impl ModelState {
                 so_far.iter_mut().for_each(|state| state.apply_checked(op));
                 continue;
             }
-            let (first, second) = named_lists(op);
+            let (first, second) = op.lists();
             for list in [first, second] {
                 if !exists(&list, &changed) {
                     return Err(Error::NoSuchList(list));
@@ -268,6 +287,12 @@ impl ModelState {
         };
         match op {
             Op::WritePages { first_page, data, .. } => within(*first_page, page_count_of(data)),
+            Op::WriteBytes { offset_bytes, data, .. } => {
+                let PageParts { head, body, tail } =
+                    PageParts::of(*offset_bytes, data.len() as u64);
+                let edges = u64::from(head.is_some()) + u64::from(tail.is_some());
+                edges + within(body.start, body.end - body.start)
+            }
             Op::ZeroPages { first_page, count, .. } => within(*first_page, *count),
             Op::PunchPages { list, first_page, count } => {
                 with_pages(list, *first_page, *count, 0..0)
@@ -311,6 +336,9 @@ impl ModelState {
                     list.put_page(page, without_trailing_zeros(data).into());
                 }
             }),
+            Op::WriteBytes { list, offset_bytes, data } => {
+                self.change(*list, |list| list.put_bytes(*offset_bytes, data));
+            }
             Op::ZeroPages { list, first_page, count } => self.change(*list, |list| {
                 let zeros: Arc<[u8]> = [].into();
                 for page in *first_page..*first_page + *count {
@@ -363,6 +391,7 @@ fn check_arguments(op: &Op<'_>) -> Result<()> {
         Op::WritePages { first_page, data, .. } => {
             page_range(*first_page, page_count_of(data)).map(drop)
         }
+        Op::WriteBytes { offset_bytes, data, .. } => check_bytes(*offset_bytes, data).map(drop),
         Op::ZeroPages { first_page, count, .. } | Op::PunchPages { first_page, count, .. } => {
             page_range(*first_page, *count).map(drop)
         }
@@ -377,23 +406,6 @@ fn check_arguments(op: &Op<'_>) -> Result<()> {
 /// Whether what a change touches depends on the pages that are there.
 const fn counts_pages(op: &Op<'_>) -> bool {
     matches!(op, Op::PunchPages { .. } | Op::MovePages { .. } | Op::SwapPages { .. })
-}
-
-/// The lists that an operation names; the same one twice when it is one.
-const fn named_lists(op: &Op<'_>) -> (Lid, Lid) {
-    match op {
-        Op::CreateList { list, .. }
-        | Op::RestoreList { list, .. }
-        | Op::DeleteList { list }
-        | Op::SetHints { list, .. }
-        | Op::PutRecord { list, .. }
-        | Op::DeleteRecord { list, .. }
-        | Op::WritePages { list, .. }
-        | Op::ZeroPages { list, .. }
-        | Op::PunchPages { list, .. } => (*list, *list),
-        Op::MovePages { from, to, .. } => (*from, *to),
-        Op::SwapPages { a, b } => (*a, *b),
-    }
 }
 
 /// Reading a whole disk, and saying how two states differ.

@@ -197,6 +197,7 @@ impl<'e, 'a> Application<'e, 'a> {
     fn apply_op(&mut self, before: &[Op<'_>], op: &Op<'_>) -> Outcome<()> {
         let (branch, nodes) = (self.branch, self.nodes);
         match op {
+            Op::WriteBytes { .. } => unreachable!("the unit writes whole pages by now"),
             Op::CreateList { list, hints } => {
                 let remains = self.check_new(*list, before)?;
                 let hints = hints.bits();
@@ -557,7 +558,9 @@ impl<'e, 'a> Application<'e, 'a> {
                 count: *count,
             },
             Op::SwapPages { a, b } => Record::SwapPages { a: a.0, b: b.0 },
-            Op::WritePages { .. } => unreachable!("pages are entered one by one"),
+            Op::WritePages { .. } | Op::WriteBytes { .. } => {
+                unreachable!("pages are entered one by one")
+            }
         };
         self.engine.partial().push(&record);
     }

@@ -1,7 +1,7 @@
 //! Committing a unit: it is checked, given room, applied, and counted.
 
 use dendro_base::sync::{Arc, RwLockWriteGuard};
-use dendro_disk::{Aru, CommitSeq, Error, Result};
+use dendro_disk::{Aru, CommitSeq, Error, Op, PageRange, Result, in_whole_pages};
 use dendro_format::superblock::{INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_VERSIONS};
 
 use crate::background::Background;
@@ -10,8 +10,10 @@ use crate::commit::conditions::check_conditions;
 use crate::commit::credit::shortage_of;
 use crate::commit::unit::{Contents, WorstCase, check_arguments};
 use crate::engine::Engine;
+use crate::engine::watched::Watch;
 use crate::fault::Fault;
 use crate::map::store::PinnedNodes;
+use crate::read::Reader;
 use crate::reclaim::make_room::Tries;
 use crate::reclaim::no_space::Reclaimer;
 use crate::reclaim::removal::{MAX_WAITING, Remover};
@@ -45,14 +47,70 @@ impl Committer {
         Self { volume, accounts, checkpointer, remover, reclaimer, throttle, background }
     }
 
-    /// Commits a unit, and clears it.
+    /// Commits a unit, and clears it. `reader` reads what a unit leaves of pages that it changes in
+    /// part.
     ///
     /// # Errors
     /// As [`dendro_disk::LogicalDisk::commit`]; nothing has changed then, nor has the unit.
-    pub(crate) fn commit(&self, aru: &mut Aru<'_>) -> Result<CommitSeq> {
+    pub(crate) fn commit(&self, aru: &mut Aru<'_>, reader: &Reader) -> Result<CommitSeq> {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
+        if aru.ops().iter().any(|op| matches!(op, Op::WriteBytes { .. })) {
+            return self.commit_in_whole_pages(aru, reader);
+        }
+        let seq = self.commit_unless_changed(aru, None)?;
+        Ok(seq.expect("nothing is watched"))
+    }
+
+    /// Commits a unit that writes parts of pages. The rest of such a page is read before. If it
+    /// changes until the unit is applied, that is done again; another unit was committed then.
+    #[inline(never)]
+    fn commit_in_whole_pages(&self, aru: &mut Aru<'_>, reader: &Reader) -> Result<CommitSeq> {
+        let view = aru.view();
+        let mut reservation = aru.take_reservation();
+        let committed = loop {
+            let watch = Watch::default();
+            let mut read = |list, page_index, page: &mut [u8]| {
+                self.volume.write().watched_pages().add(view, list, page_index, &watch);
+                let range = PageRange { list, first_page: page_index, count: 1 };
+                reader.read_range(view, range, page)
+            };
+            let mut whole = match in_whole_pages(aru, &mut read) {
+                Ok(whole) => whole,
+                Err(error) => break Err(error),
+            };
+            whole.require_all(aru.conditions());
+            if let Some(reservation) = reservation.take() {
+                whole.use_reservation(reservation);
+            }
+            match self.commit_unless_changed(&mut whole, Some(&watch)) {
+                Ok(Some(seq)) => break Ok(seq),
+                Ok(None) => reservation = whole.take_reservation(),
+                Err(error) => {
+                    reservation = whole.take_reservation();
+                    break Err(error);
+                }
+            }
+        };
+        match committed {
+            Ok(_) => aru.clear(),
+            Err(_) => {
+                if let Some(reservation) = reservation {
+                    aru.use_reservation(reservation);
+                }
+            }
+        }
+        committed
+    }
+
+    /// As [`Self::commit`], for units that write whole pages. `None`: something that is watched has
+    /// changed, so nothing was done.
+    fn commit_unless_changed(
+        &self,
+        aru: &mut Aru<'_>,
+        watch: Option<&Watch>,
+    ) -> Result<Option<CommitSeq>> {
         let mut worst = WorstCase::of(aru);
         let packed = self.volume.pack(aru)?;
         let contents = Contents::of(aru, packed.as_ref());
@@ -69,8 +127,9 @@ impl Committer {
                 Ok(()) if aru.ops().is_empty() => {
                     drop(contents);
                     aru.clear();
-                    return Ok(CommitSeq(engine.commit_seq()));
+                    return Ok(Some(CommitSeq(engine.commit_seq())));
                 }
+                Ok(()) if watch.is_some_and(Watch::has_changed) => return Ok(None),
                 Ok(()) => shortage_of(&self.accounts, &engine, aru, worst, kept, &nodes),
                 Err(fault) => Err(fault),
             };
@@ -123,7 +182,7 @@ impl Committer {
             unless_put_off(self.throttle.assist_cleaning(owed_bytes))?;
         }
         self.volume.relieve_writer()?;
-        Ok(seq)
+        Ok(Some(seq))
     }
 
     /// Removes what kept a unit from being applied, so that it can be tried again.

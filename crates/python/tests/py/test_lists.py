@@ -42,6 +42,22 @@ def test_a_unit_takes_effect_at_the_end_of_its_block(lists, number):
     assert lists.lists().record(number, 3) is None
 
 
+def test_parts_of_pages_are_written_and_scattered_pages_read(lists, number):
+    with lists.unit() as unit:
+        unit.write_pages(number, 0, b"a" * (2 * PAGE_SIZE))
+        unit.write_bytes(number, PAGE_SIZE - 2, b"bcde")
+    pages = b"a" * (PAGE_SIZE - 2) + b"bcde" + b"a" * (PAGE_SIZE - 2)
+    assert lists.lists().read_pages(number, 0, 2) == pages
+    ranges = [(number, 1, 2), (number, 0, 1), (number, 7, 0)]
+    expected = pages[PAGE_SIZE:] + bytes(PAGE_SIZE) + pages[:PAGE_SIZE]
+    assert lists.lists().read_scattered(ranges) == expected
+    assert lists.lists().read_scattered([]) == b""
+    with pytest.raises(ValueError):
+        lists.lists().read_scattered([(number, 0, 1 << 60)])
+    with pytest.raises(InvalidError):
+        lists.lists().read_scattered([(number, MAX_PAGE_COUNT, 1)])
+
+
 def test_an_exception_drops_the_unit(lists, number):
     with pytest.raises(KeyError):
         with lists.unit() as unit:

@@ -24,6 +24,7 @@ fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
         Op::PutRecord { list, index, value } => (3, [list.0, *index, 0, 0, 0], value),
         Op::DeleteRecord { list, index } => (4, [list.0, *index, 0, 0, 0], &[]),
         Op::WritePages { list, first_page, data } => (5, [list.0, *first_page, 0, 0, 0], data),
+        Op::WriteBytes { list, offset_bytes, data } => (11, [list.0, *offset_bytes, 0, 0, 0], data),
         Op::ZeroPages { list, first_page, count } => (6, [list.0, *first_page, *count, 0, 0], &[]),
         Op::PunchPages { list, first_page, count } => (7, [list.0, *first_page, *count, 0, 0], &[]),
         Op::MovePages { from, from_page, to, to_page, count } => {
@@ -99,6 +100,7 @@ fn decode_op<'b>(bytes: &mut &'b [u8]) -> Option<Op<'b>> {
         8 => Op::MovePages { from: list, from_page: index, to: other, to_page: other_index, count },
         9 => Op::SwapPages { a: list, b: other },
         10 => Op::RestoreList { list, hints: hints_of(index) },
+        11 => Op::WriteBytes { list, offset_bytes: index, data: data.into() },
         _ => return None,
     })
 }

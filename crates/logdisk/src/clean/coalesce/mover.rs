@@ -101,7 +101,7 @@ impl Mover {
                 return Ok(Moved::Stopped);
             }
             // Moving damaged blocks would destroy the evidence.
-            if self.volume.fetch(Lid(stretch.place.list), batch, &mut bytes).is_err() {
+            if self.volume.fetch(batch, &mut bytes).is_err() {
                 return Ok(Moved::Unreadable);
             }
         }

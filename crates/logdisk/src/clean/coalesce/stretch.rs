@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Locality, View};
+use dendro_disk::{Lid, Locality, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
@@ -153,7 +153,8 @@ impl Engine {
         small.sort_by_key(|block| block.page_index);
         let fetch = |(number, block): (usize, &NamedPage)| {
             let pin = self.state().segments().pin(block.page.addr);
-            Fetch::new(block.page_index, block.page, number * PAGE_SIZE, pin)
+            let list = Lid(block.list);
+            Fetch::new(list, block.page_index, block.page, number * PAGE_SIZE, pin)
         };
         let mut fetches: Vec<Fetch> = small.iter().enumerate().map(fetch).collect();
         fetches.sort_by_key(Fetch::addr);
