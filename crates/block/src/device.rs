@@ -5,22 +5,20 @@
 //!    zeros.
 //! 2. A device that is open gets no smaller.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
-    Aru, CommitSeq, GROUP_PAGES, LogicalDisk, MAX_PAGE_COUNT, MAX_UNIT_GROUPS, Op, ScanPlace,
-    ScanPoint, Scanned, View,
+    Aru, CommitSeq, GROUP_PAGES, LogicalDisk, MAX_PAGE_COUNT, MAX_UNIT_GROUPS, Op, PageParts,
+    ScanPlace, ScanPoint, Scanned, View,
 };
 use dendro_nbd::{Export, Extent};
 
 use crate::CONTENT;
 use crate::description::{self, DESCRIPTION_INDEX};
 use crate::error::{Error, Result};
-use crate::locks::PageLocks;
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
 /// The pages that one unit changes at most, if they begin at a multiple of that.
@@ -37,7 +35,6 @@ pub struct BlockDevice {
     size_bytes: AtomicU64,
     is_read_only: bool,
     description: String,
-    locks: PageLocks,
 }
 
 impl std::fmt::Debug for BlockDevice {
@@ -97,8 +94,8 @@ impl BlockDevice {
             // A crash may have interrupted making it smaller (invariant 1).
             free_pages(&*disk, view, size_bytes / PAGE_BYTES..MAX_PAGE_COUNT)?;
         }
-        let (size_bytes, locks) = (AtomicU64::new(size_bytes), PageLocks::default());
-        Ok(Self { disk, view, size_bytes, is_read_only, description, locks })
+        let size_bytes = AtomicU64::new(size_bytes);
+        Ok(Self { disk, view, size_bytes, is_read_only, description })
     }
 
     /// Notes that the device has become longer.
@@ -118,66 +115,42 @@ impl BlockDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let parts = Parts::of(offset, buf.len() as u64);
+        let parts = PageParts::of(offset, buf.len() as u64);
         let (head, rest) = buf.split_at_mut(parts.head_bytes());
         let (body, tail) = rest.split_at_mut(parts.body_bytes());
         if let Some(part) = parts.head {
-            head.copy_from_slice(&self.page(part.page)?[part.bytes()]);
+            head.copy_from_slice(&self.page(part.page_index)?[part.bytes()]);
         }
         if !body.is_empty() {
             self.read_pages(parts.body.start, body)?;
         }
         if let Some(part) = parts.tail {
-            tail.copy_from_slice(&self.page(part.page)?[part.bytes()]);
+            tail.copy_from_slice(&self.page(part.page_index)?[part.bytes()]);
         }
         Ok(())
     }
 
-    /// Changes what lies in a range, which one unit has room for: `data`, or zeros without it,
-    /// which are holes if they may be.
-    fn change(
-        &self,
-        offset: u64,
-        len_bytes: u64,
-        data: Option<&[u8]>,
-        may_be_hole: bool,
-    ) -> Result<CommitSeq> {
-        let parts = Parts::of(offset, len_bytes);
-        let _locked = self.locks.lock(parts.pages());
+    fn commit<'a>(&self, build: impl FnOnce(&mut Aru<'a>)) -> Result<CommitSeq> {
         let mut unit = Aru::new(self.view);
-        let (head, body, tail) = match data {
-            None => (None, None, None),
-            Some(data) => {
-                let (head, rest) = data.split_at(parts.head_bytes());
-                let (body, tail) = rest.split_at(parts.body_bytes());
-                (Some(head), Some(body), Some(tail))
+        build(&mut unit);
+        Ok(self.disk.commit(unit)?)
+    }
+
+    /// Makes a range zeros, which one unit has room for: holes, if they may be.
+    fn zero_part(&self, offset: u64, len_bytes: u64, may_be_hole: bool) -> Result<CommitSeq> {
+        let parts = PageParts::of(offset, len_bytes);
+        self.commit(|unit| {
+            for part in [parts.head, parts.tail].into_iter().flatten() {
+                let at = part.page_index * PAGE_BYTES + part.from as u64;
+                unit.write_bytes(CONTENT, at, vec![0; part.len_bytes()]);
             }
-        };
-        for (part, data) in [(parts.head, head), (parts.tail, tail)] {
-            let Some(part) = part else { continue };
-            let mut page = self.page(part.page)?;
-            let bytes = &mut page[part.bytes()];
-            match data {
-                Some(data) => bytes.copy_from_slice(data),
-                None => bytes.fill(0),
-            }
-            unit.write_pages_to_change(CONTENT, part.page, page);
-        }
-        let Range { start: first_page, end } = parts.body;
-        let count = end - first_page;
-        match body {
-            _ if count == 0 => {}
-            Some(body) => {
-                unit.write_pages(CONTENT, first_page, Cow::Borrowed(body));
-            }
-            None if may_be_hole => {
+            let (first_page, count) = (parts.body.start, parts.body.end - parts.body.start);
+            if may_be_hole {
                 unit.punch_pages(CONTENT, first_page, count).set_reclaims();
-            }
-            None => {
+            } else {
                 unit.push(Op::ZeroPages { list: CONTENT, first_page, count });
             }
-        }
-        Ok(self.disk.commit(unit)?)
+        })
     }
 
     /// Waits until a commit is durable, if that is wanted.
@@ -198,7 +171,7 @@ impl BlockDevice {
         let (mut at, end) = (offset, offset + len_bytes);
         while at < end {
             let next = ((at / ZERO_BYTES + 1) * ZERO_BYTES).min(end);
-            last = Some(self.change(at, next - at, None, may_be_hole)?);
+            last = Some(self.zero_part(at, next - at, may_be_hole)?);
             at = next;
         }
         Ok(last)
@@ -282,7 +255,9 @@ impl Export for BlockDevice {
     }
 
     fn write(&self, offset: u64, data: &[u8], is_durable: bool) -> dendro_nbd::Result<()> {
-        let commit = self.change(offset, data.len() as u64, Some(data), false)?;
+        let commit = self.commit(|unit| {
+            unit.write_bytes(CONTENT, offset, data);
+        })?;
         Ok(self.settle(Some(commit), is_durable)?)
     }
 
@@ -303,7 +278,6 @@ impl Export for BlockDevice {
         if pages.is_empty() {
             return Ok(());
         }
-        let _locked = self.locks.lock(pages.clone());
         let commit = free_pages(&*self.disk, self.view, pages)?;
         Ok(self.settle(commit, is_durable)?)
     }
@@ -330,79 +304,5 @@ impl Export for BlockDevice {
             Extent { len_bytes: (page * PAGE_BYTES).min(end) - from, is_hole }
         });
         Ok(extents.collect())
-    }
-}
-
-/// A part of one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    page: u64,
-    from: usize,
-    to: usize,
-}
-
-impl Part {
-    const fn bytes(self) -> Range<usize> {
-        self.from..self.to
-    }
-}
-
-/// A range, cut into whole pages and the parts of pages before and behind them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Parts {
-    head: Option<Part>,
-    body: Range<u64>,
-    tail: Option<Part>,
-}
-
-impl Parts {
-    fn of(offset: u64, len_bytes: u64) -> Self {
-        let end = offset + len_bytes;
-        let (first, last) = (offset / PAGE_BYTES, end / PAGE_BYTES);
-        let (from, to) = ((offset % PAGE_BYTES) as usize, (end % PAGE_BYTES) as usize);
-        if first == last {
-            let head = Part { page: first, from, to };
-            return Self { head: Some(head), body: first..first, tail: None };
-        }
-        let head = (from > 0).then_some(Part { page: first, from, to: PAGE_SIZE });
-        let tail = (to > 0).then_some(Part { page: last, from: 0, to });
-        Self { head, body: first + u64::from(from > 0)..last, tail }
-    }
-
-    fn head_bytes(&self) -> usize {
-        self.head.map_or(0, |part| part.to - part.from)
-    }
-
-    fn body_bytes(&self) -> usize {
-        (self.body.end - self.body.start) as usize * PAGE_SIZE
-    }
-
-    /// All pages that have a part of it.
-    fn pages(&self) -> Range<u64> {
-        let first = self.head.map_or(self.body.start, |part| part.page);
-        let last = self.tail.or(self.head.filter(|_| self.body.is_empty()));
-        first..last.map_or(self.body.end, |part| part.page + 1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_cut_at_pages() {
-        let part = |page, from, to| Some(Part { page, from, to });
-        let cut = |offset, len_bytes| {
-            let parts = Parts::of(offset, len_bytes);
-            let pages = parts.pages();
-            (parts.head, parts.body, parts.tail, pages)
-        };
-        assert_eq!(cut(4096, 8192), (None, 1..3, None, 1..3));
-        assert_eq!(cut(100, 50), (part(0, 100, 150), 0..0, None, 0..1));
-        assert_eq!(cut(100, 3996), (part(0, 100, 4096), 1..1, None, 0..1));
-        assert_eq!(cut(8192, 10), (part(2, 0, 10), 2..2, None, 2..3));
-        assert_eq!(cut(4000, 200), (part(0, 4000, 4096), 1..1, part(1, 0, 104), 0..2));
-        assert_eq!(cut(1, 12288), (part(0, 1, 4096), 1..3, part(3, 0, 1), 0..4));
-        assert_eq!(cut(4096, 4097), (None, 1..2, part(2, 0, 1), 1..3));
     }
 }

@@ -26,8 +26,8 @@ struct Shared {
     /// Held while a device is being opened, and while versions are changed of which none may be
     /// opened meanwhile. Taken before `open`.
     changes: Mutex<()>,
-    /// The devices that are open, and whether for reading. All connections to a device share it,
-    /// and its locks.
+    /// The devices that are open, and whether for reading. All connections to a device share
+    /// it.
     open: Mutex<HashMap<(View, bool), Weak<BlockDevice>>>,
 }
 

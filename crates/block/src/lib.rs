@@ -17,7 +17,6 @@
 //! |--------|------------|
 //! | `error` | errors |
 //! | `description` | record 0 |
-//! | `locks` | ranges of pages that are being changed |
 //! | `device` | a device that is open |
 //! | `manage` | making, resizing and listing devices |
 //! | `devices` | names of devices, and which are open |
@@ -30,7 +29,6 @@ mod description;
 mod device;
 mod devices;
 mod error;
-mod locks;
 mod manage;
 
 use dendro_disk::Lid;

@@ -982,9 +982,9 @@ int dendro_pages_read(const struct dendro_volume *volume,
 
 /**
  * Reads the pages of `count` ranges of any lists into `buf` of `len` bytes, one range after the
- * other, as dendro_pages_read() does for each. What lies on the device is read together. Each range
- * is read as it is at one moment; the moments of several ranges may differ, unless the version is
- * a snapshot.
+ * other, as dendro_pages_read() does for each. What lies on the device is read together. Each
+ * range is read as it is at one moment; the moments of several ranges may differ, unless the
+ * version is a snapshot.
  *
  * Returns: 0.
  *
