@@ -113,6 +113,13 @@ pub(crate) fn place<T>(place: Option<&mut MaybeUninit<T>>) -> Result<&mut MaybeU
     Ok(place.ok_or(Wrong::Null)?)
 }
 
+/// Puts as many of `found` into `places` as there are, and returns how many were found.
+pub(crate) fn fill(places: &mut [u64], found: impl ExactSizeIterator<Item = u64>) -> i64 {
+    let count = found.len();
+    places.iter_mut().zip(found).for_each(|(place, number)| *place = number);
+    count as i64
+}
+
 /// Puts the handle that `make` makes at `out`, or a null pointer if it fails.
 pub(crate) fn hand_out<T>(
     out: Option<&mut MaybeUninit<Option<Box<T>>>>,

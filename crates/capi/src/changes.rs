@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use dendrofs::disk::Lid;
 
-use crate::border::{on, place};
+use crate::border::{fill, on, place};
 use crate::types::View;
 use crate::volume::Volume;
 
@@ -30,10 +30,7 @@ pub extern "C" fn dendro_changed_lists(
     on(volume, |call, volume| {
         let places = call.numbers(lists, max)?;
         let found = volume.disk().changed_lists(a.into(), b.into(), Lid(from), max)?;
-        for (place, list) in places.iter_mut().zip(&found) {
-            *place = list.0;
-        }
-        Ok(found.len() as i64)
+        Ok(fill(places, found.iter().map(|list| list.0)))
     })
 }
 
@@ -60,10 +57,7 @@ pub extern "C" fn dendro_changed_records(
         let places = call.numbers(indexes, max)?;
         let (a, b) = (a.into(), b.into());
         let found = volume.disk().changed_records(a, b, Lid(list), from, max)?;
-        for (place, index) in places.iter_mut().zip(&found) {
-            *place = *index;
-        }
-        Ok(found.len() as i64)
+        Ok(fill(places, found.iter().copied()))
     })
 }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use dendrofs::disk::{self, Lid, ListHints};
 
-use crate::border::{on, place};
+use crate::border::{fill, on, place};
 use crate::failure::{Failure, Result};
 use crate::types::{DENDRO_CLUSTERED, DENDRO_PAGE_SIZE, PageRange, View};
 use crate::volume::Volume;
@@ -85,10 +85,7 @@ pub extern "C" fn dendro_lists(
     on(volume, |call, volume| {
         let places = call.numbers(lists, max)?;
         let found = volume.disk().lists(view.into(), Lid(from), max)?;
-        for (place, list) in places.iter_mut().zip(&found) {
-            *place = list.0;
-        }
-        Ok(found.len() as i64)
+        Ok(fill(places, found.iter().map(|list| list.0)))
     })
 }
 
@@ -197,9 +194,9 @@ pub extern "C" fn dendro_pages_read_scattered(
 ) -> c_int {
     on(volume, |call, volume| {
         let ranges = ranges_of(call.bytes(ranges.cast(), count.saturating_mul(RANGE_LEN_BYTES))?);
-        let pages: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
-        if pages * u128::from(DENDRO_PAGE_SIZE) != len as u128 {
-            let what = format!("{pages} pages do not take {len} bytes");
+        let pages_bytes = disk::PageRange::len_bytes_of(&ranges);
+        if pages_bytes != len as u128 {
+            let what = format!("pages of {pages_bytes} bytes do not take {len}");
             return Err(Failure::invalid(what));
         }
         let buf = call.buffer(buf, len)?;

@@ -133,14 +133,14 @@ pub fn in_whole_pages<'u>(
                 continue;
             }
         };
-        let PageParts { head, body, tail } = check_bytes(offset_bytes, data)?;
-        let (of_head, rest) = data.split_at(head.map_or(0, PagePart::len_bytes));
-        let (of_body, of_tail) = rest.split_at((body.end - body.start) as usize * PAGE_SIZE);
+        let parts = check_bytes(offset_bytes, data)?;
+        let (of_head, rest) = data.split_at(parts.head_bytes());
+        let (of_body, of_tail) = rest.split_at(parts.body_bytes());
         // It changes nothing, but the list must be there.
         if data.is_empty() || !of_body.is_empty() {
-            whole.write_pages(list, body.start, of_body);
+            whole.write_pages(list, parts.body.start, of_body);
         }
-        for (part, data) in [(head, of_head), (tail, of_tail)] {
+        for (part, data) in [(parts.head, of_head), (parts.tail, of_tail)] {
             let Some(part) = part else { continue };
             let mut page = vec![0; PAGE_SIZE];
             match found_in(whole.ops(), list, part.page_index) {

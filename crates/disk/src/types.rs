@@ -60,14 +60,20 @@ pub struct PageRange {
 }
 
 impl PageRange {
+    /// The bytes of the pages of `ranges`, which may be more than any buffer has.
+    #[must_use]
+    pub fn len_bytes_of(ranges: &[Self]) -> u128 {
+        let count: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
+        count * PAGE_SIZE as u128
+    }
+
     /// Checks that the pages of `ranges` fill `buf`.
     ///
     /// # Panics
     /// When they do not.
     pub fn check_buf(ranges: &[Self], buf: &[u8]) {
-        let count: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
-        let expected = count * PAGE_SIZE as u128;
-        assert!(expected == buf.len() as u128, "{} bytes for {count} pages", buf.len());
+        let (expected, found) = (Self::len_bytes_of(ranges), buf.len());
+        assert!(expected == found as u128, "{found} bytes for pages of {expected}");
     }
 }
 

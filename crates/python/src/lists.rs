@@ -132,9 +132,9 @@ impl Lists {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let range = |(list, first_page, count)| PageRange { list: Lid(list), first_page, count };
         let ranges: Vec<_> = ranges.into_iter().map(range).collect();
-        let pages: u128 = ranges.iter().map(|range| u128::from(range.count)).sum();
-        let len = isize::try_from(pages.saturating_mul(PAGE_SIZE as u128)).map(|len| len as usize);
-        let len = len.map_err(|_| Failure::value(format!("{pages} pages are too many")))?;
+        let len_bytes = PageRange::len_bytes_of(&ranges);
+        let len = isize::try_from(len_bytes).map(|len| len as usize);
+        let len = len.map_err(|_| Failure::value(format!("{len_bytes} bytes are too many")))?;
         read_bytes(py, len, |buf| {
             self.gate
                 .on(py, |volume| Ok(volume.disk().read_scattered(self.view, &ranges, buf)?))?;

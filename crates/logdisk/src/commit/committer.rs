@@ -84,22 +84,17 @@ impl Committer {
             if let Some(reservation) = reservation.take() {
                 whole.use_reservation(reservation);
             }
-            match self.commit_unless_changed(&mut whole, Some(&watch)) {
-                Ok(Some(seq)) => break Ok(seq),
-                Ok(None) => reservation = whole.take_reservation(),
-                Err(error) => {
-                    reservation = whole.take_reservation();
-                    break Err(error);
-                }
+            let outcome = self.commit_unless_changed(&mut whole, Some(&watch));
+            // A unit that was committed has used it.
+            reservation = whole.take_reservation();
+            if let Some(committed) = outcome.transpose() {
+                break committed;
             }
         };
-        match committed {
-            Ok(_) => aru.clear(),
-            Err(_) => {
-                if let Some(reservation) = reservation {
-                    aru.use_reservation(reservation);
-                }
-            }
+        if committed.is_ok() {
+            aru.clear();
+        } else if let Some(reservation) = reservation {
+            aru.use_reservation(reservation);
         }
         committed
     }
