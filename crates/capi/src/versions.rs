@@ -311,7 +311,7 @@ pub extern "C" fn dendro_versions_usage(
         let places = call.room(usages, max)?;
         let found = volume.disk().version_usage()?;
         for (place, usage) in places.iter_mut().zip(&found) {
-            let disk::VersionUsage { view, exclusive_bytes, seen_bytes } = *usage;
+            let disk::VersionUsage { view, exclusive_bytes, seen_bytes, .. } = *usage;
             place.write(Usage { view: view.into(), exclusive_bytes, seen_bytes });
         }
         Ok(found.len() as i64)

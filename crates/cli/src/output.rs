@@ -9,6 +9,9 @@ pub(crate) mod svg;
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use dendro_control::CompressionInfo;
+use dendro_daemon::text;
+
 use crate::failure::Failure;
 
 /// Writes `text` to standard output. It is no failure if the reader has gone, as `head` does.
@@ -32,6 +35,25 @@ pub(crate) fn message(message: impl Display) {
 pub(crate) fn table(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 2;
     rows.iter().map(|(name, value)| format!("  {name:width$}{value}\n")).collect()
+}
+
+/// What compression gains, in words.
+pub(crate) fn compression(info: &CompressionInfo) -> String {
+    let (plain, data) = (info.plain_bytes(), info.data_bytes);
+    format!(
+        "{} of pages in {}; all data {} in {}{}",
+        text::size(info.page_bytes),
+        text::size(info.stored_bytes),
+        text::size(plain),
+        text::size(data),
+        ratio(plain, data).map(|ratio| format!(", {ratio} to 1")).unwrap_or_default()
+    )
+}
+
+/// How many times as much `plain` is as `stored`, with two decimals that are not rounded up.
+fn ratio(plain: u64, stored: u64) -> Option<String> {
+    let hundredths = (u128::from(plain) * 100).checked_div(stored.into())?;
+    Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))
 }
 
 /// The width if standard output is no terminal, and its bounds.

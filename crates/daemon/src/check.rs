@@ -306,6 +306,8 @@ const fn counts_of(counts: dendro_check::Counts) -> CheckCounts {
         page_count,
         zero_page_count,
         short_page_count,
+        compressed_page_count,
+        compressed_bytes,
         live_bytes,
         verified_bytes,
     } = counts;
@@ -319,6 +321,8 @@ const fn counts_of(counts: dendro_check::Counts) -> CheckCounts {
         page_count,
         zero_page_count,
         short_page_count,
+        compressed_page_count,
+        compressed_bytes,
         live_bytes,
         verified_bytes,
     }

@@ -21,6 +21,7 @@ use metric::{Metric, counter, gauge};
 use serde_json::Value;
 
 use crate::cleaning;
+use crate::volume::compression;
 
 /// Bytes written to the device for each byte that clients wrote; null until they have written
 /// something.
@@ -268,6 +269,7 @@ fn longest_holds(stats: &Stats) -> Vec<Metric> {
 }
 
 fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
+    let gain = compression(stats);
     vec![
         gauge(
             "capacity_bytes",
@@ -276,6 +278,24 @@ fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
             space.capacity_bytes,
         ),
         gauge("live_bytes", "dendro_live_bytes", "Bytes that can be reached.", stats.live_bytes),
+        gauge(
+            "data_bytes",
+            "dendro_data_bytes",
+            "Bytes that data take, without the map.",
+            stats.live_bytes.saturating_sub(stats.node_bytes),
+        ),
+        gauge(
+            "compressed_page_bytes",
+            "dendro_compressed_page_bytes",
+            "Bytes of the pages that are stored compressed.",
+            gain.map(|gain| gain.page_bytes),
+        ),
+        gauge(
+            "compressed_stored_bytes",
+            "dendro_compressed_stored_bytes",
+            "Bytes that these pages take.",
+            gain.map(|gain| gain.stored_bytes),
+        ),
         gauge(
             "available_bytes",
             "dendro_available_bytes",

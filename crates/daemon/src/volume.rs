@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 
 pub(crate) use block_source::BlockSource;
+pub(crate) use describe::compression;
 pub use describe::describe;
 pub use devices::{clock, explain_device};
 pub use disk::open_disk;

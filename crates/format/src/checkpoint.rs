@@ -28,7 +28,7 @@ pub const MIRROR_LEN_BYTES: usize = 8;
 /// |      4 |    4 | `crc32c`          | over bytes 8.. to the end                            |
 /// |      8 |    2 | `version`         | 1                                                    |
 /// |     10 |    1 | `root_level`      | level of the map's root                              |
-/// |     11 |    1 | `flags`           | bit 0: the counts of pages are exact; others zero    |
+/// |     11 |    1 | `flags`           | what is exact: bit 0: the counts of pages; bit 1: the totals |
 /// |     12 |    4 | `override_count`  | usage overrides that follow                          |
 /// |     16 |   16 | `uuid`            | the volume                                           |
 /// |     32 |    8 | `seq`             | counts checkpoints                                   |
@@ -112,6 +112,8 @@ impl CheckpointV1 {
 
 /// In the flags: the counts of pages are exact.
 const COUNTS_ARE_EXACT: u8 = 1;
+/// In the flags: the totals in the map are exact.
+const TOTALS_ARE_EXACT: u8 = 2;
 
 /// Bytes of the fixed part.
 pub const CHECKPOINT_FIXED_LEN_BYTES: usize = size_of::<CheckpointV1>();
@@ -198,6 +200,8 @@ pub struct Checkpoint {
     /// Whether these two have been counted since the volume was made. Older software leaves them
     /// zero, and newer software counts from there.
     pub counts_are_exact: bool,
+    /// Whether the map's [totals](crate::totals) are exact. Older software does not keep them.
+    pub totals_are_exact: bool,
     /// What superblocks say too; `None` in a checkpoint of older software.
     pub identity: Option<Identity>,
     /// Usage that differs from the map's records, by ascending segment: the changes that were
@@ -236,7 +240,8 @@ impl Checkpoint {
             crc32c: U32::ZERO,
             version: VERSION.into(),
             root_level,
-            flags: u8::from(self.counts_are_exact) * COUNTS_ARE_EXACT,
+            flags: if self.counts_are_exact { COUNTS_ARE_EXACT } else { 0 }
+                | if self.totals_are_exact { TOTALS_ARE_EXACT } else { 0 },
             override_count: (self.usage_overrides.len() as u32).into(),
             uuid: self.uuid.0,
             seq: self.seq.into(),
@@ -349,6 +354,7 @@ impl Checkpoint {
             short_count: raw.short_count.get(),
             zero_count: raw.zero_count.get(),
             counts_are_exact: raw.flags & COUNTS_ARE_EXACT != 0,
+            totals_are_exact: raw.flags & TOTALS_ARE_EXACT != 0,
             identity: raw.identity()?,
             usage_overrides,
             mirrors,

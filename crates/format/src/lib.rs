@@ -8,7 +8,7 @@
 //! - [`record`]: the changes in a partial segment.
 //! - [`key`], [`chunk`], [`node`]: the map.
 //! - [`compression`]: how pages are stored in fewer bytes.
-//! - [`checkpoint`], [`usage`]: a frozen state of the whole volume.
+//! - [`checkpoint`], [`usage`], [`totals`]: a frozen state of the whole volume.
 //! - [`retired`]: segments that the device cannot write.
 //! - [`roster`]: the devices that hold a volume together.
 //! - [`versions`]: branches and snapshots; [`removal`]: lists that are being removed.
@@ -34,6 +34,7 @@ pub mod roster;
 pub mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod totals;
 pub mod usage;
 mod varint;
 pub mod versions;
@@ -51,6 +52,7 @@ pub use record::Record;
 pub use retired::Retired;
 pub use roster::Roster;
 pub use superblock::Superblock;
+pub use totals::CompressedPages;
 pub use usage::Usage;
 pub use versions::VersionRecord;
 

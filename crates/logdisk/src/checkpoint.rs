@@ -30,6 +30,7 @@ use dendro_disk::{Error, Result};
 use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition, MIRROR_LEN_BYTES};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
+use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LEN_BYTES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
@@ -299,7 +300,7 @@ impl Checkpointer {
         // Commits may wait until the checkpoint frees memory.
         let _raised = priority::raise();
         self.volume.learn_tiers();
-        let mut nodes = self.nodes_of_usage_records()?;
+        let mut nodes = self.nodes_of_system_records()?;
         self.record_usage_ahead(&mut nodes)?;
         let holder = LockHolder::Checkpoint;
         let (is_due, mut held) = self.volume.change_with(&mut nodes, holder, |engine, nodes| {
@@ -312,7 +313,10 @@ impl Checkpointer {
                 return Ok(false);
             }
             engine.close_partial();
-            engine.transact(nodes, |engine| engine.state_mut().record_usage(usize::MAX, nodes))?;
+            engine.transact(nodes, |engine| {
+                engine.state_mut().record_usage(usize::MAX, nodes)?;
+                engine.state_mut().record_totals(nodes)
+            })?;
             Ok(true)
         })?;
         if !is_due {
@@ -380,9 +384,9 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Returns the nodes with the usage records that are known to be out of date. Each node is read
-    /// once, and the lock is held for a slice of the records at a time.
-    fn nodes_of_usage_records(&self) -> Result<PinnedNodes<'_>> {
+    /// Returns the nodes with the usage records and totals that are known to be out of date. Each
+    /// node is read once, and the lock is held for a slice of the records at a time.
+    fn nodes_of_system_records(&self) -> Result<PinnedNodes<'_>> {
         let mut nodes = PinnedNodes::keeping(self.volume.store());
         let numbers = self.volume.read().state().segments().unrecorded().to_vec();
         self.volume.walk_with(&mut nodes, &mut 0, |engine, next, nodes| {
@@ -393,6 +397,10 @@ impl Checkpointer {
                 *next += 1;
             }
             let is_done = *next == numbers.len();
+            if is_done && engine.state().has_new_totals() {
+                let key = system_key(TOTALS_LIST, COMPRESSED_INDEX);
+                engine.state().map().look(&key, nodes, |_| ())?;
+            }
             Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(nodes)
@@ -702,6 +710,7 @@ fn frozen_checkpoint(engine: &Engine, seq: u64) -> Checkpoint {
         short_count: segments.page_counts().short,
         zero_count: segments.page_counts().zero,
         counts_are_exact: segments.page_counts().are_exact,
+        totals_are_exact: segments.page_counts().compressed_are_exact,
         identity: None,
         usage_overrides: Vec::new(),
         mirrors: Vec::new(),

@@ -21,8 +21,8 @@ use dendro_disk::{
     Aru, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints, LogicalDisk,
     Outlasts, PAGE_SIZE, PageRange, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
 };
-use dendro_format::Superblock;
 use dendro_format::superblock::{INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD};
+use dendro_format::{CompressedPages, Superblock};
 
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
@@ -114,6 +114,11 @@ pub struct Stats {
     pub segment_table_bytes: u64,
     /// Live bytes of blocks and nodes.
     pub live_bytes: u64,
+    /// Live bytes of nodes among them.
+    pub node_bytes: u64,
+    /// The live pages that are stored compressed, in all versions. `None`: older software has
+    /// compressed pages and did not count them.
+    pub compressed: Option<CompressedPages>,
     /// Segments by state.
     pub segments: SegmentCounts,
     /// Segments cleaned since the disk was opened.
@@ -197,6 +202,7 @@ impl LogDisk {
         let (coalesced_bytes, coalesced_reads) = self.mover.totals();
         let (external_moved_bytes, external_released_segments) = self.external.totals();
         let engine = self.volume.read();
+        let counts = engine.state().segments().page_counts();
         Stats {
             commit_seq: engine.commit_seq(),
             durable_seq: self.flusher.durable_seq(),
@@ -211,6 +217,8 @@ impl LogDisk {
             log_buffer_bytes: engine.buffer_bytes(),
             segment_table_bytes: engine.state().segments().memory_bytes(),
             live_bytes: engine.state().segments().live_bytes(),
+            node_bytes: engine.state().segments().node_bytes(),
+            compressed: counts.compressed_are_exact.then_some(counts.compressed),
             segments: engine.state().segments().counts(),
             cleaned_segments,
             reused_segments: engine.reuse_queue().reused(),

@@ -51,11 +51,12 @@ use dendro_format::superblock::{
     INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_REUSE,
     INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD, READ_ONLY_REMOVALS,
 };
+use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
-    Addr, Checkpoint, Compression, Head, Key, Layout, NodePtr, PartialHeader, SegmentNo, Space,
-    Superblock, Usage, Value,
+    Addr, Checkpoint, CompressedPages, Compression, Head, Key, Layout, NodePtr, PartialHeader,
+    SegmentNo, Space, Superblock, Usage, Value,
 };
 use dendro_policy::Class;
 
@@ -80,6 +81,7 @@ use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
 use crate::recovery::wipe::invalidate;
 use crate::state::State;
+use crate::state::item::system_key;
 use crate::state::removals::Removals;
 use crate::versions::Versions;
 
@@ -186,7 +188,7 @@ pub(crate) fn make(
         max_len_bytes: options.max_len_bytes,
     };
     let mut segments = Segments::new(layout);
-    segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
+    segments.restore_page_counts(PageCounts::of_new_volume());
     segments.set_tiers(Tiers::on(device, layout));
     let log =
         fresh_head(&mut segments, seq, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
@@ -583,12 +585,15 @@ fn restore(
     if let Some(segment) = problem {
         return Err(Error::Corrupted(format!("the usage record of segment {segment}")));
     }
+    let compressed = compressed_pages(superblock, checkpoint, &map, nodes)?;
     // The count is limited to what the device has room for, in case the checkpoint is forged.
     let most = layout.len_bytes() / GRAIN_SIZE as u64;
     segments.restore_page_counts(PageCounts {
         short: checkpoint.short_count.min(most),
         zero: checkpoint.zero_count.min(u64::MAX >> 2),
         are_exact: checkpoint.counts_are_exact,
+        compressed: compressed.unwrap_or_default(),
+        compressed_are_exact: compressed.is_some(),
     });
     for (segment, usage) in &checkpoint.usage_overrides {
         segments.restore(*segment, usage);
@@ -599,6 +604,31 @@ fn restore(
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
     let removals = restore_removals(&map, versions.epoch(), nodes)?;
     Ok(State::new(map, segments, versions, removals, next_list, clock))
+}
+
+/// The compressed pages that the map of a checkpoint states; `None` if that is not known, because
+/// older software has written the checkpoint.
+fn compressed_pages(
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+    map: &Map,
+    nodes: &dyn Nodes,
+) -> Result<Option<CompressedPages>> {
+    let Checkpoint { identity, totals_are_exact, .. } = checkpoint;
+    if !totals_are_exact {
+        let features = identity.map_or(superblock.incompatible, |id| id.incompatible);
+        let may_have_some = features & INCOMPATIBLE_COMPRESSION != 0;
+        return Ok((!may_have_some).then(CompressedPages::default));
+    }
+    let key = system_key(TOTALS_LIST, COMPRESSED_INDEX);
+    let found = map.get(&key, nodes).map_err(Fault::into_error)?;
+    let Some(Value::Record(bytes)) = found else { return Ok(Some(CompressedPages::default())) };
+    // More than the device has room for is forged.
+    let is_possible = |pages: &CompressedPages| {
+        pages.stored_bytes() <= superblock.layout.len_bytes()
+            && pages.page_count() <= pages.stored_bytes() / GRAIN_SIZE as u64
+    };
+    Ok(CompressedPages::decode(&bytes).ok().filter(is_possible))
 }
 
 /// The lists that the map states are being removed. `epoch` is the current epoch.

@@ -17,8 +17,9 @@ mod visit;
 
 use dendro_disk::ListHints;
 use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LIST;
-use dendro_format::{Key, PageRef, SegmentNo, Value};
+use dendro_format::{CompressedPages, Key, PageRef, SegmentNo, Value};
 
 use dendro_policy::Present;
 
@@ -51,6 +52,8 @@ pub(crate) struct State {
     young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
     clock: u64,
+    /// The compressed pages as the map records them.
+    recorded: CompressedPages,
     before: Option<Before>,
 }
 
@@ -71,8 +74,17 @@ impl State {
         next_list: u64,
         clock: u64,
     ) -> Self {
-        let young_lists = YoungLists::default();
-        Self { map, segments, versions, removals, next_list, young_lists, clock, before: None }
+        Self {
+            recorded: segments.page_counts().compressed,
+            map,
+            segments,
+            versions,
+            removals,
+            next_list,
+            young_lists: YoungLists::default(),
+            clock,
+            before: None,
+        }
     }
 
     /// The number of the next list.
@@ -198,6 +210,23 @@ impl State {
                 self.segments.node_freed(&node, self.clock);
             }
         }
+    }
+
+    /// Whether the totals in the map are out of date.
+    pub(crate) fn has_new_totals(&self) -> bool {
+        let counts = self.segments.page_counts();
+        counts.compressed_are_exact && self.recorded != counts.compressed
+    }
+
+    /// Updates the totals in the map. Nothing that can fail may follow in the same change.
+    pub(crate) fn record_totals(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
+        if self.has_new_totals() {
+            let compressed = self.segments.page_counts().compressed;
+            let record = compressed.encode();
+            self.put_system_record(TOTALS_LIST, COMPRESSED_INDEX, record.as_deref(), nodes)?;
+            self.recorded = compressed;
+        }
+        Ok(())
     }
 
     /// Updates up to `most` usage records in the map. The segments whose usage this changes in turn

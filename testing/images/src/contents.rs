@@ -35,11 +35,13 @@ pub enum Contents {
     Clients,
     /// As the first, with pages that are compressed in several ways, or not.
     Compressed,
+    /// The same, of software that counts compressed pages.
+    Counted,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -48,6 +50,7 @@ impl Contents {
         Self::Growing,
         Self::Clients,
         Self::Compressed,
+        Self::Counted,
     ];
 }
 
@@ -79,7 +82,8 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         hash_key: *b"known hash key..",
         is_on_set: false,
         is_spread: false,
-        compression: (contents == Contents::Compressed).then_some(Compression::Lz4),
+        compression: matches!(contents, Contents::Compressed | Contents::Counted)
+            .then_some(Compression::Lz4),
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
@@ -107,7 +111,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,
         Contents::Clients => clients(&disk)?,
-        Contents::Compressed => compressed(&disk)?,
+        Contents::Compressed | Contents::Counted => compressed(&disk)?,
     }
     second_part(&disk)?;
     match end {

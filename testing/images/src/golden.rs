@@ -41,6 +41,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Growing => "-growing",
         Contents::Clients => "-clients",
         Contents::Compressed => "-compressed",
+        Contents::Counted => "-counted",
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
-use dendro_format::{Addr, Chunk, Key, Layout, PageRef, SegmentNo, Value};
+use dendro_format::{Addr, Chunk, CompressedPages, Key, Layout, PageRef, SegmentNo, Value};
 
 use super::extents::Extents;
 use crate::read::UsageTable;
@@ -23,6 +23,7 @@ pub(super) struct Account {
     pub(super) has_outside: bool,
     pub(super) short_count: u64,
     pub(super) zero_count: u64,
+    pub(super) compressed: CompressedPages,
     /// Above all lists.
     pub(super) next_list: u64,
     /// The latest epoch of an entry.
@@ -43,6 +44,7 @@ impl Account {
             has_outside: false,
             short_count: 0,
             zero_count: 0,
+            compressed: CompressedPages::default(),
             next_list: 0,
             epoch: 0,
             branches: BTreeSet::new(),
@@ -108,6 +110,7 @@ impl Account {
             return;
         }
         self.short_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
+        self.compressed.add(&page);
         let len_bytes = u64::from(page.footprint_bytes());
         if self.layout.holds(page.addr, len_bytes) {
             self.add_live(page.addr, len_bytes);

@@ -234,6 +234,7 @@ impl Found {
                     short_count: 0,
                     zero_count: 0,
                     counts_are_exact: true,
+                    totals_are_exact: true,
                     identity: None,
                     usage_overrides: Vec::new(),
                     mirrors: Vec::new(),

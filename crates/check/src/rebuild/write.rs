@@ -9,6 +9,7 @@ use dendro_format::checkpoint::{HeadPosition, MIRROR_LEN_BYTES};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::superblock::INCOMPATIBLE_MIRRORS;
+use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::{
     Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, NodePtr, PartialHeader,
@@ -196,7 +197,7 @@ impl<'v> MapWriter<'v> {
     fn add(&mut self, key: Key, value: Value) -> Result<()> {
         self.see(&key);
         if key.list >= FIRST_SYSTEM_LIST {
-            if key.list != USAGE_LIST {
+            if ![USAGE_LIST, TOTALS_LIST].contains(&key.list) {
                 self.system.insert(key, value);
             }
             return Ok(());
@@ -254,6 +255,10 @@ impl<'v> MapWriter<'v> {
                 let value = Value::Record(Arc::from(&usage.encode()[..]));
                 self.put(system_key(USAGE_LIST, segment.0.into()), value)?;
             }
+        }
+        if let Some(totals) = account.compressed.encode() {
+            let key = system_key(TOTALS_LIST, COMPRESSED_INDEX);
+            system.insert(key, Value::Record(Arc::from(totals)));
         }
         for (key, value) in system {
             self.put(key, value)?;
@@ -326,6 +331,7 @@ impl<'v> MapWriter<'v> {
             short_count: account.short_count,
             zero_count: account.zero_count,
             counts_are_exact: true,
+            totals_are_exact: true,
             usage_overrides: overrides.into_iter().collect(),
             mirrors: self.mirrors(&facts.checkpoint),
             ..facts.checkpoint

@@ -108,8 +108,8 @@ kinds! {
     UsageOutside = 52, Warning, "usage is recorded for a segment that is not in the log";
     /// The sum of live bytes is wrong.
     LiveBytesWrong = 53, Warning, "the sum of live bytes is recorded wrongly";
-    /// Pages that are zeros or shorter than others are counted wrongly.
-    PageCountsWrong = 54, Warning, "pages that are zeros, or short, are counted wrongly";
+    /// Pages that are zeros, short or compressed are counted wrongly.
+    PageCountsWrong = 54, Warning, "pages that are zeros, short or compressed are counted wrongly";
     /// The volume says that it was shut down cleanly, but the log continues.
     NotClean = 60, Warning, "the volume is marked clean, but there is a log to roll forward";
     /// The log continues behind the checkpoint.

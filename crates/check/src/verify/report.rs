@@ -28,6 +28,10 @@ pub struct Counts {
     pub zero_page_count: u64,
     /// Pages whose blocks are shorter than a page.
     pub short_page_count: u64,
+    /// Pages whose blocks are compressed.
+    pub compressed_page_count: u64,
+    /// Bytes that these occupy on the device, in whole grains.
+    pub compressed_bytes: u64,
     /// Bytes that nodes and pages occupy on the device, in whole grains.
     pub live_bytes: u64,
     /// Bytes of pages whose checksums were verified.

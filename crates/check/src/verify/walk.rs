@@ -3,11 +3,12 @@
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
 use dendro_format::compression::{self, Unpacker};
 use dendro_format::removal::{self, REMOVALS_LIST};
+use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
-    Addr, CHUNK_PAGES, Checkpoint, Entries, Key, PageRef, SegmentNo, Space, Value, VersionRecord,
-    checksum,
+    Addr, CHUNK_PAGES, Checkpoint, CompressedPages, Entries, Key, Malformed, PageRef, SegmentNo,
+    Space, Value, VersionRecord, checksum,
 };
 
 use super::finding::FindingKind;
@@ -53,6 +54,9 @@ pub(super) struct Walk<'v> {
     visibility: Visibility<'v>,
     skips: Skips,
     unpacker: Unpacker,
+    /// The compressed pages as they are counted, and as the map records them.
+    compressed: CompressedPages,
+    recorded_compressed: Result<CompressedPages, Malformed>,
     /// Entries that no version sees.
     invisible: Vec<Key>,
 }
@@ -80,6 +84,8 @@ impl<'v> Walk<'v> {
             visibility: Visibility::new(versions),
             skips: Skips::default(),
             unpacker: Unpacker::new(),
+            compressed: CompressedPages::default(),
+            recorded_compressed: Ok(CompressedPages::default()),
             invisible: Vec::new(),
             marks: Marks::new(layout, 0, marks_bytes),
         }
@@ -173,6 +179,9 @@ impl<'v> Walk<'v> {
         {
             findings.add(FindingKind::RemovalUnreadable, format!("at {key}: {problem}"));
         }
+        if key.list == TOTALS_LIST && key.index == COMPRESSED_INDEX {
+            self.recorded_compressed = CompressedPages::decode(bytes);
+        }
         if key.list == USAGE_LIST
             && let Err(problem) = self.usage.insert_record(key, bytes)
         {
@@ -187,6 +196,7 @@ impl<'v> Walk<'v> {
             return;
         }
         self.counts.short_page_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
+        self.compressed.add(&page);
         let len_bytes = page.footprint_bytes().into();
         let about = Some(About::Entry(*key, 1 << slot));
         let name = || {
@@ -308,10 +318,32 @@ impl<'v> Walk<'v> {
             );
             findings.add(FindingKind::PageCountsWrong, detail);
         }
+        self.finish_compressed(findings);
         let (recorded, counted) = (self.checkpoint.live_bytes, self.counts.live_bytes);
         if recorded != counted {
             let detail = format!("{recorded} bytes recorded, {counted} bytes counted");
             findings.add(FindingKind::LiveBytesWrong, detail);
+        }
+    }
+
+    /// Whether the compressed pages that were counted are those that are recorded.
+    fn finish_compressed(&mut self, findings: &mut Findings<'_>) {
+        let counted = self.compressed;
+        self.counts.compressed_page_count = counted.page_count();
+        self.counts.compressed_bytes = counted.stored_bytes();
+        let problem = match self.recorded_compressed {
+            Ok(recorded) if recorded == counted => return,
+            Ok(recorded) => format!(
+                "{} compressed ones in {} bytes recorded, {} in {} counted",
+                recorded.page_count(),
+                recorded.stored_bytes(),
+                counted.page_count(),
+                counted.stored_bytes()
+            ),
+            Err(problem) => problem.to_string(),
+        };
+        if self.checkpoint.totals_are_exact {
+            findings.add(FindingKind::PageCountsWrong, problem);
         }
     }
 

@@ -8,9 +8,12 @@ use dendro_check::{Extent, Options, RebuildOptions, Severity, rebuild, verify};
 use dendro_device::MemoryDevice;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_format::removal::{self, REMOVALS_LIST};
+use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, VERSIONS_LIST};
-use dendro_format::{Addr, Head, Key, PageRef, SegmentNo, Usage, Value, VersionRecord};
+use dendro_format::{
+    Addr, CompressedPages, Head, Key, PageRef, SegmentNo, Usage, Value, VersionRecord,
+};
 
 /// Where the first page of list 1, the first leaf and the root of [`sound`] lie.
 const PAGE_AT: usize = LOG_SEGMENT as usize * SEGMENT_SIZE + 4096;
@@ -405,6 +408,23 @@ fn wrong_counts_of_pages_are_found_where_they_are_kept() {
     assert_eq!(kinds(&counted(short + 1, zero, true)), [PageCountsWrong]);
     assert_eq!(kinds(&counted(short, zero + 1, true)), [PageCountsWrong]);
     assert_eq!(kinds(&counted(short + 1, zero, false)), []);
+}
+
+#[test]
+fn wrong_counts_of_compressed_pages_are_found_where_they_are_kept() {
+    let counted = |stated: Option<&[u8]>, are_exact| {
+        with_leaf(|builder, entries| {
+            builder.checkpoint.totals_are_exact = are_exact;
+            if let Some(bytes) = stated {
+                entries.push((record_key(TOTALS_LIST, COMPRESSED_INDEX), record(bytes)));
+            }
+        })
+    };
+    let wrong = CompressedPages::new(1, 64).encode().unwrap();
+    assert_eq!(kinds(&counted(None, true)), []);
+    assert_eq!(kinds(&counted(Some(&wrong), true)), [PageCountsWrong]);
+    assert_eq!(kinds(&counted(Some(&wrong[1..]), true)), [PageCountsWrong]);
+    assert_eq!(kinds(&counted(Some(&wrong), false)), []);
 }
 
 #[test]

@@ -90,6 +90,17 @@ fn parts_text(parts: &[ReceivedPart]) -> String {
     parts.iter().map(line).collect()
 }
 
+/// What compression gains, if something is compressed.
+fn compression_text(info: &VolumeInfo) -> String {
+    let is_marked = info.features.incompatible.iter().any(|name| name == "compression");
+    let what = match info.space.compression {
+        Some(gain) if gain.page_bytes > 0 => output::compression(&gain),
+        None if is_marked => "older software has compressed data and not counted them".into(),
+        _ => return String::new(),
+    };
+    format!("  {:12}{what}\n", "compressed")
+}
+
 /// How it was left, unless somebody has it open.
 const fn state_text(info: &VolumeInfo) -> &'static str {
     let is_open = info.mount.is_some() || info.served.is_some();
@@ -192,6 +203,7 @@ fn info_text(info: &VolumeInfo) -> String {
             ),
             ("mounted", mounted),
         ])
+        + &compression_text(info)
         + &socket
         + &parts_text(&info.received_parts)
         + &damage

@@ -406,6 +406,10 @@ pub struct UsageInfo {
     pub exclusive_bytes: u64,
     /// Bytes of all that is visible in it.
     pub seen_bytes: u64,
+    /// Bytes that this would take if nothing were compressed. `None`: an older daemon does not
+    /// say.
+    #[serde(default)]
+    pub seen_plain_bytes: Option<u64>,
 }
 
 /// A version that was, or would be, deleted.

@@ -147,6 +147,29 @@ pub struct SpaceInfo {
     pub available_bytes: u64,
     /// What is set aside for operations under way.
     pub reserved_bytes: u64,
+    /// What compression gains. `None`: it is not known, because the volume was compressed by
+    /// older software.
+    #[serde(default)]
+    pub compression: Option<CompressionInfo>,
+}
+
+/// What compression gains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompressionInfo {
+    /// Bytes of the pages that are stored compressed, in all versions.
+    pub page_bytes: u64,
+    /// Bytes that these take.
+    pub stored_bytes: u64,
+    /// Bytes that all data take, without the map.
+    pub data_bytes: u64,
+}
+
+impl CompressionInfo {
+    /// What all data would take if nothing were compressed.
+    #[must_use]
+    pub const fn plain_bytes(&self) -> u64 {
+        self.data_bytes.saturating_sub(self.stored_bytes).saturating_add(self.page_bytes)
+    }
 }
 
 /// The newest superblock.

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use dendro_control::streams::ReceivedPart;
 use dendro_control::{
-    CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
+    CheckpointInfo, CompressionInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo,
+    VolumeInfo,
 };
-use dendro_disk::{LogicalDisk, Versions};
+use dendro_disk::{LogicalDisk, PAGE_SIZE, Versions};
 use dendro_format::Superblock;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, COMPATIBLE_METADATA_COPY,
@@ -15,7 +16,7 @@ use dendro_format::superblock::{
     INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_REUSE, INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD,
     INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
-use dendro_logdisk::LogDisk;
+use dendro_logdisk::{LogDisk, Stats};
 use dendro_transfer::kept_parts;
 
 use super::devices::{Devices, device_infos};
@@ -47,6 +48,7 @@ pub fn describe(source: &Path, disk: &LogDisk, devices: &Devices) -> VolumeInfo 
             live_bytes: space.live_bytes,
             available_bytes: space.available_bytes,
             reserved_bytes: space.reserved_bytes,
+            compression: compression(&stats),
         },
         superblock: SuperblockInfo {
             sequence: superblock.seq,
@@ -66,6 +68,16 @@ pub fn describe(source: &Path, disk: &LogDisk, devices: &Devices) -> VolumeInfo 
         mount: None,
         served: None,
     }
+}
+
+/// What compression gains, if that is known.
+pub(crate) fn compression(stats: &Stats) -> Option<CompressionInfo> {
+    let compressed = stats.compressed?;
+    Some(CompressionInfo {
+        page_bytes: compressed.page_count().saturating_mul(PAGE_SIZE as u64),
+        stored_bytes: compressed.stored_bytes(),
+        data_bytes: stats.live_bytes.saturating_sub(stats.node_bytes),
+    })
 }
 
 /// The versions of which a part was received, and is kept.

@@ -278,6 +278,7 @@ impl ModelVersions {
                 view,
                 exclusive_bytes: state.values().map(alone).sum(),
                 seen_bytes: state.live_bytes(),
+                seen_plain_bytes: state.live_bytes(),
             }
         };
         self.table.views().map(share).collect()

@@ -20,6 +20,8 @@ pub struct VersionUsage {
     pub exclusive_bytes: u64,
     /// Bytes of all that is visible in it.
     pub seen_bytes: u64,
+    /// Bytes that this would take if nothing were compressed.
+    pub seen_plain_bytes: u64,
 }
 
 /// A disk with versions.

@@ -123,6 +123,7 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
         short_count: counter(rng),
         zero_count: counter(rng),
         counts_are_exact: rng.chance(50),
+        totals_are_exact: rng.chance(50),
         identity,
         usage_overrides: overrides
             .into_iter()

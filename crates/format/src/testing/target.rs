@@ -13,7 +13,10 @@ use crate::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
 use crate::record::Records;
 use crate::superblock::SUPERBLOCK_LEN_BYTES;
 use crate::usage::USAGE_LEN_BYTES;
-use crate::{Checkpoint, Entries, PageRef, PartialHeader, Superblock, Usage, Value, checksum};
+use crate::{
+    Checkpoint, CompressedPages, Entries, PageRef, PartialHeader, Superblock, Usage, Value,
+    checksum,
+};
 
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
@@ -176,7 +179,7 @@ fn check_checkpoint(bytes: &[u8]) {
     assert_eq!(Checkpoint::decode(&read.encode(), &uuid), Ok(read));
 }
 
-/// [`Usage::decode`].
+/// [`Usage::decode`] and [`CompressedPages::decode`].
 ///
 /// # Panics
 /// When the decoder is wrong.
@@ -184,6 +187,10 @@ pub fn usage(bytes: &[u8]) {
     for bytes in [bytes, bytes.get(..USAGE_LEN_BYTES).unwrap_or_default()] {
         if let Ok(read) = Usage::decode(bytes) {
             assert_eq!(Usage::decode(&read.encode()), Ok(read));
+        }
+        let Ok(read) = CompressedPages::decode(bytes) else { continue };
+        if let Some(written) = read.encode() {
+            assert_eq!(CompressedPages::decode(&written), Ok(read));
         }
     }
 }

@@ -16,8 +16,8 @@ use dendro_format::roster::extents::{Column, Extent, spread_len_bytes};
 use dendro_format::roster::{Member, MemberState, Regions};
 use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
 use dendro_format::{
-    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout, NodePtr, PageRef,
-    PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, Checkpoint, ChildPtr, Chunk, CompressedPages, Entries, Head, Identity, Key, Layout,
+    NodePtr, PageRef, PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage, Value,
 };
 use zerocopy::little_endian::U32;
 
@@ -267,6 +267,7 @@ fn checkpoint_v1() {
         short_count: 0,
         zero_count: 0,
         counts_are_exact: false,
+        totals_are_exact: false,
         identity: None,
         usage_overrides: vec![
             (SegmentNo(2), usage(0x0a0b_0c0d, Head::Main)),
@@ -326,6 +327,12 @@ fn usage_v1() {
         written_at: 0x0506_0708,
     };
     check("usage_v1", &usage.encode());
+}
+
+#[test]
+fn compressed_v1() {
+    let pages = CompressedPages::new(0x0102_0304_0506_0708, 0x090a_0b0c_0d0e_0f10);
+    check("compressed_v1", &pages.encode().unwrap());
 }
 
 #[test]

@@ -5,7 +5,9 @@ use dendro_format::compression::Packer;
 use dendro_format::record::Records;
 use dendro_format::testing::target::Target;
 use dendro_format::testing::{mutate, sample, target};
-use dendro_format::{Checkpoint, Compression, PartialHeader, Superblock, Usage, node};
+use dendro_format::{
+    Checkpoint, CompressedPages, Compression, PartialHeader, Superblock, Usage, node,
+};
 
 /// Valid bytes of what the target of that name reads.
 fn valid(name: &str, rng: &mut Rng) -> Vec<u8> {
@@ -133,6 +135,16 @@ fn records_cut_off_end_in_an_error_or_at_a_record() {
             assert!(read.len() - good <= 1, "an error is the last");
         }
     }
+}
+
+#[test]
+fn counts_of_compressed_pages_are_of_one_length_or_there_are_none() {
+    assert_eq!(CompressedPages::default().encode(), None);
+    let pages = CompressedPages::new(3, 640);
+    let bytes = pages.encode().unwrap();
+    assert_eq!(CompressedPages::decode(&bytes), Ok(pages));
+    assert!(CompressedPages::decode(&bytes[..15]).is_err());
+    assert!(CompressedPages::decode(&[&bytes[..], &[0]].concat()).is_err());
 }
 
 #[test]

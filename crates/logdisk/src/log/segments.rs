@@ -611,6 +611,7 @@ impl Segments {
     /// Adds a block that is live from `clock` on and that its client wrote at `written_at`.
     pub(crate) fn block_added(&mut self, block: &PageRef, written_at: u64, clock: u64) {
         self.page_counts.zero += u64::from(block.len_bytes == 0);
+        self.page_counts.compressed.add(block);
         if let Some(entry) = self.entry_of_short(block) {
             entry.short_count += 1;
             self.page_counts.short += 1;
@@ -622,6 +623,7 @@ impl Segments {
     pub(crate) fn block_freed(&mut self, block: &PageRef, clock: u64) {
         let zeros = u64::from(block.len_bytes == 0);
         self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
+        self.page_counts.compressed.subtract(block);
         if let Some(entry) = self.entry_of_short(block) {
             entry.short_count = entry.short_count.saturating_sub(1);
             self.page_counts.short = self.page_counts.short.saturating_sub(1);

@@ -3,15 +3,47 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
+use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result, VersionUsage, View};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Key, Space, Value};
+use dendro_format::{Key, PageRef, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::map::Entry;
 use crate::versions::Versions;
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 use crate::volume::Volume;
+
+/// What pages take, or how much more than others.
+#[derive(Clone, Copy, Default)]
+struct Bytes {
+    stored: i64,
+    /// If nothing were compressed.
+    plain: i64,
+}
+
+impl Bytes {
+    fn of(page: &PageRef) -> Self {
+        let stored = i64::from(page.footprint_bytes());
+        Self { stored, plain: if page.compression == 0 { stored } else { PAGE_SIZE as i64 } }
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.stored += other.stored;
+        self.plain += other.plain;
+    }
+
+    const fn subtract(&mut self, other: Self) {
+        self.stored -= other.stored;
+        self.plain -= other.plain;
+    }
+
+    /// Adds them to what a version sees.
+    const fn add_to(self, usage: &mut VersionUsage) {
+        usage.seen_bytes += self.stored as u64;
+        usage.seen_plain_bytes += self.plain as u64;
+    }
+}
 
 /// A version, or an epoch that branches were made from, which sees blocks.
 struct Viewpoint {
@@ -58,7 +90,7 @@ struct OnBranch {
     /// The observers, with the last epoch of each.
     observers: Vec<(u64, Observer)>,
     /// For each observer, how many bytes it sees more than the one before.
-    more_bytes: Vec<i64>,
+    more_bytes: Vec<Bytes>,
     /// The owners of all observers.
     owners: Owners,
 }
@@ -108,7 +140,8 @@ impl UsageCounter {
             viewpoints.push(Viewpoint { nearest, owner, is_version: false });
         }
         viewpoints.sort_by_key(|viewpoint| viewpoint.owner);
-        let usage = |view| VersionUsage { view, exclusive_bytes: 0, seen_bytes: 0 };
+        let usage =
+            |view| VersionUsage { view, exclusive_bytes: 0, seen_bytes: 0, seen_plain_bytes: 0 };
         let usages = views.into_iter().map(usage).collect();
         let branch_tree = versions.tree().clone();
         let mut all = Self { usages, viewpoints, branch_tree, branches: BTreeMap::new() };
@@ -134,7 +167,7 @@ impl UsageCounter {
         for branch in branches {
             let Some(mut on_branch) = self.branches.remove(&branch) else { continue };
             on_branch.observers.sort_unstable();
-            on_branch.more_bytes = vec![0; on_branch.observers.len() + 1];
+            on_branch.more_bytes = vec![Bytes::default(); on_branch.observers.len() + 1];
             let owners = on_branch.observers.iter().map(|(_, observer)| self.owners_of(*observer));
             on_branch.owners = owners.fold(Owners::None, Owners::and);
             self.branches.insert(branch, on_branch);
@@ -191,11 +224,11 @@ impl UsageCounter {
                 for (slot, page) in pages.iter() {
                     let end = until[slot as usize];
                     let range = on_branch.range(key.epoch.max(made.epoch), end);
-                    let bytes = u64::from(page.footprint_bytes());
-                    on_branch.more_bytes[range.start] += bytes as i64;
-                    on_branch.more_bytes[range.end] -= bytes as i64;
+                    let bytes = Bytes::of(&page);
+                    on_branch.more_bytes[range.start].add(bytes);
+                    on_branch.more_bytes[range.end].subtract(bytes);
                     if let Some(owner) = self.only_owner(&on_branch.observers[range]) {
-                        self.usages[owner].exclusive_bytes += bytes;
+                        self.usages[owner].exclusive_bytes += bytes.stored as u64;
                     }
                 }
                 for slot in (0..CHUNK_PAGES as u32).filter(|slot| pages.said() >> slot & 1 == 1) {
@@ -221,7 +254,7 @@ impl UsageCounter {
                 let Value::Chunk(pages) = &chunk[at].1 else { continue };
                 for (slot, page) in pages.iter().filter(|(slot, _)| covered >> slot & 1 == 0) {
                     if let Some(owner) = viewpoint.owner.filter(|_| viewpoint.is_version) {
-                        self.usages[owner].seen_bytes += u64::from(page.footprint_bytes());
+                        Bytes::of(&page).add_to(&mut self.usages[owner]);
                     }
                     let (count, last) = seen_by.entry((at, slot)).or_default();
                     if *count == 0 || viewpoint.owner.is_none() || *last != viewpoint.owner {
@@ -246,18 +279,18 @@ impl UsageCounter {
     /// Completes the count: adds what observers see of the ancestors of a branch.
     fn finish(mut self) -> Vec<VersionUsage> {
         // For each branch, the bytes that its observers see of its ancestors.
-        let mut before: FxHashMap<u32, i64> = FxHashMap::default();
+        let mut before: FxHashMap<u32, Bytes> = FxHashMap::default();
         for (branch, on_branch) in &self.branches {
             let mut seen_bytes = before.get(branch).copied().unwrap_or_default();
             for ((_, observer), more_bytes) in on_branch.observers.iter().zip(&on_branch.more_bytes)
             {
-                seen_bytes += more_bytes;
+                seen_bytes.add(*more_bytes);
                 match observer {
                     Observer::Branch(branch) => drop(before.insert(*branch, seen_bytes)),
                     Observer::Viewpoint(at) => {
                         let viewpoint = &self.viewpoints[*at];
                         if let Some(owner) = viewpoint.owner.filter(|_| viewpoint.is_version) {
-                            self.usages[owner].seen_bytes += seen_bytes as u64;
+                            seen_bytes.add_to(&mut self.usages[owner]);
                         }
                     }
                 }

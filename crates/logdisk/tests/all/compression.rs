@@ -8,6 +8,7 @@ use dendro_disk::{
     Aru, CommitSeq, Error, Lid, ListCompression, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions,
     View,
 };
+use dendro_format::CompressedPages;
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
 use dendro_logdisk::{Compression, FormatOptions, LogDisk, OpenOptions, format};
 
@@ -196,4 +197,82 @@ fn damage_of_a_compressed_block_is_of_one_page() {
         flip(&device, at);
     }
     assert!(read(&disk, View::HEAD, list, PAGES).unwrap() == data);
+}
+
+/// Checks that what the disk counts as compressed is what is found in it when it is closed.
+/// Returns that.
+fn counted(device: &Arc<MemoryDevice>, disk: LogDisk) -> CompressedPages {
+    disk.checkpoint().expect("there is room");
+    let stats = disk.stats();
+    let counted = stats.compressed.expect("they are counted from the start");
+    disk.shut_down().expect("there is room");
+    drop(disk);
+    let report = verify(&**device, &Options { data: false });
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    let counts = report.counts;
+    let found = CompressedPages::new(counts.compressed_page_count, counts.compressed_bytes);
+    assert_eq!(counted, found);
+    let again = open(device, None).stats();
+    assert_eq!((again.compressed, again.live_bytes), (Some(counted), counts.live_bytes));
+    counted
+}
+
+#[test]
+fn compressed_pages_are_counted_in_all_versions() {
+    let device = device(None);
+    assert_eq!(counted(&device, open(&device, None)), CompressedPages::default());
+    let disk = open(&device, None);
+    let (one, other) = (list(&disk, ListCompression::Lz4), list(&disk, ListCompression::Zstd));
+    write(&disk, one, 0, &text(1, 64));
+    write(&disk, other, 0, &text(2, 32));
+    write(&disk, other, 32, &noise(8));
+    let first = counted(&device, disk);
+    assert_eq!(first.page_count(), 96);
+    assert!(first.stored_bytes() < 96 * PAGE_SIZE as u64 / 2, "{first:?}");
+
+    // What a snapshot keeps counts, and what is overwritten without one does not.
+    let disk = open(&device, None);
+    disk.snapshot(0, Some("kept")).unwrap();
+    write(&disk, one, 0, &noise(16));
+    write(&disk, one, 32, &text(5, 16));
+    write(&disk, one, 32, &text(6, 16));
+    let second = counted(&device, disk);
+    assert_eq!(second.page_count(), 96 + 16);
+
+    // A version takes what it takes, and would take what it has.
+    let disk = open(&device, None);
+    let usage = disk.version_usage().unwrap();
+    let of = |view: View| usage.iter().find(|usage| usage.view == view).unwrap();
+    let kept = disk.versions().snapshots().next().unwrap().view();
+    assert_eq!(of(kept).seen_bytes, first.stored_bytes() + 8 * PAGE_SIZE as u64);
+    assert_eq!(of(kept).seen_plain_bytes, 104 * PAGE_SIZE as u64);
+    assert_eq!(of(View::HEAD).seen_plain_bytes, 104 * PAGE_SIZE as u64);
+    disk.shut_down().unwrap();
+    drop(disk);
+
+    // After a crash the log is counted.
+    let disk = open(&device, None);
+    write(&disk, one, 0, &text(7, 8));
+    disk.flush(CommitSeq::LATEST).unwrap();
+    let before = disk.stats().compressed;
+    drop(disk);
+    let disk = open(&device, None);
+    assert_eq!(disk.stats().compressed, before);
+    assert_eq!(counted(&device, disk).page_count(), 96 + 16 + 8);
+
+    // A failed unit changes nothing, and without the lists nothing is left.
+    let disk = open(&device, None);
+    let mut aru = Aru::new(View::HEAD);
+    aru.write_pages(one, 0, text(8, 8));
+    aru.push(Op::DeleteList { list: Lid(9999) });
+    assert!(disk.commit(aru).is_err());
+    assert_eq!(disk.stats().compressed.unwrap().page_count(), 96 + 16 + 8);
+    let kept = disk.versions().snapshots().next().unwrap().view();
+    disk.delete(kept).unwrap();
+    let mut aru = Aru::new(View::HEAD);
+    aru.push(Op::DeleteList { list: one });
+    aru.push(Op::DeleteList { list: other });
+    disk.commit(aru).unwrap();
+    while disk.background_step().unwrap() {}
+    assert_eq!(counted(&device, disk), CompressedPages::default());
 }

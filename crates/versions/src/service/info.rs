@@ -108,6 +108,7 @@ pub(super) fn usage(usage: &VersionUsage, table: &VersionTable) -> UsageInfo {
         name: name(usage.view, table),
         exclusive_bytes: usage.exclusive_bytes,
         seen_bytes: usage.seen_bytes,
+        seen_plain_bytes: Some(usage.seen_plain_bytes),
     }
 }
 

@@ -133,6 +133,25 @@ fn the_offline_readers_see_the_same_lists_and_pages_as_the_engine() {
 }
 
 #[test]
+fn compressed_pages_are_counted_where_no_older_software_compressed_any() {
+    every_image(|golden| {
+        let (device, disk) = open(&golden.image, false);
+        let counted = disk.stats().compressed;
+        if golden.name.contains("-compressed") {
+            assert_eq!(counted, None, "{}", golden.name);
+        } else {
+            let pages = counted.unwrap().page_count();
+            assert_eq!(pages > 0, golden.name.contains("-counted"), "{}", golden.name);
+        }
+        disk.shut_down().unwrap();
+        drop(disk);
+        // That it is not known is not forgotten.
+        let (_, disk) = open(&device.to_bytes(), true);
+        assert_eq!(disk.stats().compressed, counted, "{}", golden.name);
+    });
+}
+
+#[test]
 fn what_is_made_today_holds_what_the_image_of_today_holds() {
     for (contents, end) in kinds() {
         let (_, disk) = open(&image(contents, end).unwrap(), true);

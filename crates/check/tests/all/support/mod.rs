@@ -155,6 +155,7 @@ impl Builder {
                 short_count: 0,
                 zero_count: 0,
                 counts_are_exact: false,
+                totals_are_exact: false,
                 identity: None,
                 uuid: UUID,
                 seq: 1,

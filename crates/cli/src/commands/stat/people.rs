@@ -1,5 +1,6 @@
 //! The statistics since the mount for users: in groups, with units, and with derived numbers.
 
+use dendro_control::CompressionInfo;
 use dendro_daemon::metrics::requests::{self, Summary};
 use dendro_daemon::text::{count, duration, size};
 
@@ -176,16 +177,24 @@ fn room(statistics: &Statistics<'_>) -> String {
         None => String::new(),
         Some(age_ns) => format!(", the oldest {} old", duration(age_ns)),
     };
-    output::table(&[
-        (
-            "alive",
-            format!(
-                "{} of {}; {} can be written",
-                size(statistics.number("live_bytes")),
-                size(statistics.number("capacity_bytes")),
-                size(statistics.number("available_bytes"))
-            ),
+    let gain = CompressionInfo {
+        page_bytes: statistics.number("compressed_page_bytes"),
+        stored_bytes: statistics.number("compressed_stored_bytes"),
+        data_bytes: statistics.number("data_bytes"),
+    };
+    let mut rows = vec![(
+        "alive",
+        format!(
+            "{} of {}; {} can be written",
+            size(statistics.number("live_bytes")),
+            size(statistics.number("capacity_bytes")),
+            size(statistics.number("available_bytes"))
         ),
+    )];
+    if gain.page_bytes > 0 {
+        rows.push(("compressed", output::compression(&gain)));
+    }
+    rows.extend([
         ("dead, for cleaning", size(statistics.number("reclaimable_bytes"))),
         (
             "segments",
@@ -199,7 +208,8 @@ fn room(statistics: &Statistics<'_>) -> String {
             ),
         ),
         ("snapshots", format!("{}{oldest}", of("snapshot_count"))),
-    ])
+    ]);
+    output::table(&rows)
 }
 
 fn memory(statistics: &Statistics<'_>) -> String {

@@ -104,18 +104,27 @@ fn is_nothing(of: &UsageInfo) -> bool {
 /// A line for each version; those that hold nothing share one.
 fn versions_text(versions: &[UsageInfo], all: bool) -> String {
     let most = versions.iter().map(|of| of.seen_bytes).max().unwrap_or(0);
+    let plain_bytes = |of: &UsageInfo| of.seen_plain_bytes.unwrap_or(of.seen_bytes);
     let row = |of: &UsageInfo| {
         [
             version_text(of.epoch, of.name.as_deref()),
             text::size(of.exclusive_bytes),
             text::size(of.seen_bytes),
+            text::size(plain_bytes(of)),
             version_bar(of, most),
         ]
     };
     let shown = versions.iter().filter(|of| all || !is_nothing(of));
     let rows: Vec<_> = shown.map(row).collect();
     let folded = versions.len() - rows.len();
-    let table = columns(["VERSION", "ALONE", "ALL IT SEES", "█ ALONE, ▓ SHARED"], &rows, &[1, 2]);
+    let head = ["VERSION", "ALONE", "ALL IT SEES", "UNCOMPRESSED", "█ ALONE, ▓ SHARED"];
+    let table = if versions.iter().any(|of| plain_bytes(of) != of.seen_bytes) {
+        columns(head, &rows, &[1, 2, 3])
+    } else {
+        let without = |[version, alone, seen, _, bar]: [String; 5]| [version, alone, seen, bar];
+        let rows: Vec<_> = rows.into_iter().map(without).collect();
+        columns([head[0], head[1], head[2], head[4]], &rows, &[1, 2])
+    };
     match folded {
         0 => table,
         1 => table + "and a snapshot without a name that holds nothing alone (--all shows it)\n",
@@ -189,7 +198,14 @@ mod tests {
 
     fn version(epoch: Option<u64>, name: Option<&str>, exclusive_bytes: u64) -> UsageInfo {
         let name = name.map(str::to_owned);
-        UsageInfo { branch: 0, epoch, name, exclusive_bytes, seen_bytes: 1 << 20 }
+        UsageInfo {
+            branch: 0,
+            epoch,
+            name,
+            exclusive_bytes,
+            seen_bytes: 1 << 20,
+            seen_plain_bytes: None,
+        }
     }
 
     #[test]
@@ -203,6 +219,19 @@ mod tests {
         assert!(lines[1].ends_with(&("█".repeat(12) + &"▓".repeat(12))), "{text}");
         assert!(lines[4].starts_with("and 297 snapshots"), "{text}");
         assert_eq!(versions_text(&all, true).lines().count(), 301);
+    }
+
+    #[test]
+    fn what_would_be_there_without_compression_has_a_column_if_it_is_more() {
+        let mut all = [version(None, Some("main"), 1 << 19), version(Some(1), Some("kept"), 0)];
+        assert!(!versions_text(&all, false).contains("UNCOMPRESSED"));
+        all[0].seen_plain_bytes = Some(3 << 20);
+        let text = versions_text(&all, false);
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().take(7).collect()).collect();
+        assert!(text.lines().next().unwrap().contains("ALL IT SEES  UNCOMPRESSED  █"), "{text}");
+        assert_eq!(words[1][..7], [":main", "512", "KiB", "1", "MiB", "3", "MiB"]);
+        assert_eq!(words[2][..7], ["@kept", "0", "bytes", "1", "MiB", "1", "MiB"]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The states of a segment, and what is counted of all.
 
+use dendro_format::CompressedPages;
+
 /// What may be done with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
@@ -25,6 +27,17 @@ pub(crate) struct PageCounts {
     pub(crate) short: u64,
     /// Pages that have no block because they are zeros.
     pub(crate) zero: u64,
-    /// Whether the counts have been kept since the volume was made.
+    /// Whether these two have been kept since the volume was made.
     pub(crate) are_exact: bool,
+    /// Pages whose blocks are compressed.
+    pub(crate) compressed: CompressedPages,
+    /// Whether these have been counted since the first page was compressed.
+    pub(crate) compressed_are_exact: bool,
+}
+
+impl PageCounts {
+    /// The counts in a volume without pages.
+    pub(crate) fn of_new_volume() -> Self {
+        Self { are_exact: true, compressed_are_exact: true, ..Self::default() }
+    }
 }
