@@ -13,7 +13,7 @@ mod text;
 mod usage;
 
 pub use checkpoint::CheckpointInfo;
-pub use entry::{EntryInfo, NodeInfo, ValueInfo};
+pub use entry::{EntryInfo, HintsInfo, NodeInfo, ValueInfo};
 pub use key::KeyInfo;
 pub use partial::{PartialInfo, PartialRecordInfo};
 pub use place::{NodePlace, PageInfo, PositionInfo};

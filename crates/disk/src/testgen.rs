@@ -155,7 +155,8 @@ impl Generator {
             2 => ListCompression::Never,
             _ => ListCompression::AsOthers,
         };
-        ListHints { locality, compression }
+        let near = drawn.is_multiple_of(5).then(|| Lid(1 + self.rng.below(40)));
+        ListHints { locality, compression, near }
     }
 
     /// From 1 to `max`, all magnitudes equally often.
@@ -290,7 +291,7 @@ impl Generator {
         let there = state.last_list().unwrap_or(Lid(0));
         let missing = Lid(there.0 + 1_000_000 + self.rng.below(3));
         let past_end = MAX_PAGE_COUNT - self.rng.below(10);
-        match self.rng.below(13) {
+        match self.rng.below(14) {
             0 => Op::PutRecord { list: there, index: 0, value: vec![].into() },
             1 => {
                 let value = vec![1; MAX_RECORD_LEN_BYTES + 1];
@@ -316,6 +317,10 @@ impl Generator {
             8 => Op::DeleteList { list: missing },
             9 => Op::SwapPages { a: there, b: missing },
             10 => Op::PutRecord { list: missing, index: 0, value: vec![1].into() },
+            13 => {
+                let near = Some(Lid::CLIENT_END);
+                Op::SetHints { list: there, hints: ListHints { near, ..ListHints::default() } }
+            }
             _ => Op::DeleteRecord { list: Lid::CLIENT_END, index: 0 },
         }
     }

@@ -31,6 +31,12 @@ impl Lid {
     pub const FIRST: Self = Self(1);
     /// One more than the last number that a client may use; the disk itself uses the rest.
     pub const CLIENT_END: Self = Self(1 << 62);
+
+    /// Whether a client may use the number.
+    #[must_use]
+    pub fn may_be_a_clients(self) -> bool {
+        (Self::FIRST..Self::CLIENT_END).contains(&self)
+    }
 }
 
 impl fmt::Display for Lid {
@@ -134,6 +140,8 @@ pub struct ListHints {
     pub locality: Locality,
     /// How its pages are compressed.
     pub compression: ListCompression,
+    /// The list beside which it stands. See [`Self::place`].
+    pub near: Option<Lid>,
 }
 
 impl fmt::Debug for ListHints {
@@ -142,6 +150,9 @@ impl fmt::Debug for ListHints {
         hints.field("locality", &self.locality);
         if self.compression != ListCompression::AsOthers {
             hints.field("compression", &self.compression);
+        }
+        if let Some(near) = self.near {
+            hints.field("near", &near);
         }
         hints.finish()
     }
@@ -154,7 +165,19 @@ const CLUSTERED: u16 = 1 << 4;
 const COMPRESSION_SHIFT: u16 = 5;
 
 impl ListHints {
-    /// The 16 bits by which disks and send streams name the hints.
+    /// The place of a list with these hints in the order of lists, in which a disk lays down what
+    /// it moves: by *neighbourhood*, and there by number. A list stands in the neighbourhood of the
+    /// list that it is near, otherwise in its own. So a list and all those that are near it stand
+    /// together. A number names a neighbourhood even if no list has it.
+    ///
+    /// The Logical Disk (de Jonge, Kaashoek, Hsieh 1993) keeps a list of lists for this, where a
+    /// new list is put behind another. Here no list has to know which one comes next to it.
+    #[must_use]
+    pub fn place(self, list: Lid) -> (Lid, Lid) {
+        (self.near.unwrap_or(list), list)
+    }
+
+    /// The 16 bits by which disks and send streams name the hints, but for the neighbour.
     #[must_use]
     pub const fn bits(self) -> u16 {
         let locality = match self.locality {
@@ -164,7 +187,7 @@ impl ListHints {
         locality | (self.compression as u16) << COMPRESSION_SHIFT
     }
 
-    /// The hints that these bits name. Bits without a meaning are ignored.
+    /// The hints that these bits name, without a neighbour. Bits without a meaning are ignored.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         let is_clustered = bits & CLUSTERED != 0;
@@ -175,6 +198,6 @@ impl ListHints {
             3 => ListCompression::Never,
             _ => ListCompression::AsOthers,
         };
-        Self { locality, compression }
+        Self { locality, compression, near: None }
     }
 }

@@ -23,6 +23,7 @@
 pub mod checkpoint;
 pub mod chunk;
 pub mod compression;
+pub mod hints;
 pub mod key;
 pub mod layout;
 pub mod node;
@@ -44,6 +45,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 pub use checkpoint::{Checkpoint, Identity};
 pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
 pub use compression::Compression;
+pub use hints::Hints;
 pub use key::{Key, Space};
 pub use layout::{Addr, Layout, SegmentNo};
 pub use node::{ChildPtr, Entries, NodePtr, Value};

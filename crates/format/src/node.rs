@@ -9,6 +9,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT};
+use crate::hints::Hints;
 use crate::key::{Key, Space};
 use crate::layout::Addr;
 use crate::varint::{Reader, put};
@@ -114,8 +115,8 @@ impl ChildPtr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Value {
-    /// A list exists; its hints, as the client's interface encodes them.
-    List(u16),
+    /// A list exists; its hints.
+    List(Hints),
     /// A record's bytes.
     Record(Arc<[u8]>),
     /// Where pages lie.
@@ -229,7 +230,11 @@ fn encode_value(out: &mut Vec<u8>, keys: &mut KeyWriter, key: &Key, value: &Valu
     match value {
         Value::List(hints) => {
             keys.put(out, key, VALUE_LIST);
-            out.extend_from_slice(&hints.to_le_bytes());
+            let near_follows = if hints.near == 0 { 0 } else { Hints::NEAR_FOLLOWS };
+            out.extend_from_slice(&(hints.bits | near_follows).to_le_bytes());
+            if hints.near != 0 {
+                put(out, hints.near);
+            }
         }
         Value::Record(bytes) => {
             keys.put(out, key, VALUE_RECORD);
@@ -332,8 +337,13 @@ fn decode_leaf(
         let (key, kind) = keys.next(reader)?;
         let value = match kind {
             VALUE_LIST => {
-                let hints = reader.take(2)?;
-                Value::List(u16::from_le_bytes([hints[0], hints[1]]))
+                let bytes = reader.take(2)?;
+                let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
+                let mut hints = Hints::of_bits(bits);
+                if bits & Hints::NEAR_FOLLOWS != 0 {
+                    hints.near = reader.varint()?;
+                }
+                Value::List(hints)
             }
             VALUE_RECORD => {
                 let len: usize = reader.number()?;

@@ -10,6 +10,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::chunk::{MAX_PAGE_COUNT, PageRef};
+use crate::hints::Hints;
 use crate::key::{Key, Space};
 use crate::layout::{Addr, SegmentNo};
 use crate::node::NodePtr;
@@ -47,7 +48,8 @@ macro_rules! raw {
 }
 
 raw! {
-    /// Kinds 1 and 3: a list is made, or its hints change (12 bytes).
+    /// Kinds 1 and 3: a list is made, or its hints change (12 bytes). With flag 1 the number of the
+    /// list that it is near follows (8 bytes).
     HintsV1, 12, { kind: u8, flags: u8, hints: U16, list: U64 }
 }
 raw! {
@@ -109,6 +111,7 @@ raw! {
 /// Bytes of [`Record::Version`].
 pub const VERSION_LEN_BYTES: usize = size_of::<VersionV1>();
 const FLAG_MOVED: u8 = 1;
+const FLAG_NEAR: u8 = 1;
 /// Bytes of [`Record::Reuse`].
 pub const REUSE_LEN_BYTES: usize = size_of::<ReuseV1>();
 /// Bytes of [`Record::WriteRun`] before its checksums.
@@ -126,7 +129,7 @@ pub const LEN_OFFSET: usize = 2;
 /// Bytes of the longest record that carries no value and no checksums of a run.
 pub const MAX_FIXED_LEN_BYTES: usize = size_of::<NodeV1>();
 
-/// A record in memory. Hints are encoded as the client's interface encodes them.
+/// A record in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// A list is made.
@@ -134,7 +137,7 @@ pub enum Record<'a> {
         /// The list.
         list: u64,
         /// Its hints.
-        hints: u16,
+        hints: Hints,
     },
     /// A list is deleted, with all that it holds.
     DeleteList {
@@ -146,7 +149,7 @@ pub enum Record<'a> {
         /// The list.
         list: u64,
         /// Its hints.
-        hints: u16,
+        hints: Hints,
     },
     /// A record is put.
     PutRecord {
@@ -393,9 +396,13 @@ fn u16_len(len: usize) -> U16 {
     u16::try_from(len).expect("a record's length fits 16 bits").into()
 }
 
-fn put_hints(out: &mut Vec<u8>, kind: u8, list: u64, hints: u16) {
-    let raw = HintsV1 { kind, flags: 0, hints: hints.into(), list: list.into() };
+fn put_hints(out: &mut Vec<u8>, kind: u8, list: u64, hints: Hints) {
+    let flags = if hints.near == 0 { 0 } else { FLAG_NEAR };
+    let raw = HintsV1 { kind, flags, hints: hints.bits.into(), list: list.into() };
     out.extend_from_slice(raw.as_bytes());
+    if hints.near != 0 {
+        out.extend_from_slice(&hints.near.to_le_bytes());
+    }
 }
 
 fn put_record(out: &mut Vec<u8>, kind: u8, list: u64, index: u64, value: &[u8]) {
@@ -479,7 +486,10 @@ pub fn compact(records: &mut Vec<u8>, mark: usize) -> usize {
 /// Bytes of the record at the front of `bytes`, if a whole one of a known kind is there.
 fn record_len(bytes: &[u8]) -> Option<usize> {
     let len = match *bytes.first()? {
-        CREATE_LIST | SET_HINTS => size_of::<HintsV1>(),
+        CREATE_LIST | SET_HINTS => {
+            let has_near = bytes.get(1)? & FLAG_NEAR != 0;
+            size_of::<HintsV1>() + if has_near { size_of::<U64>() } else { 0 }
+        }
         DELETE_LIST => size_of::<DeleteListV1>(),
         PUT_RECORD | VOID => size_of::<RecordV1>() + usize::from(u16_at(bytes, LEN_OFFSET)?),
         DELETE_RECORD => size_of::<RecordV1>(),
@@ -596,7 +606,10 @@ fn decode_any(bytes: &[u8]) -> Result<Record<'_>> {
     Ok(match bytes[0] {
         kind @ (CREATE_LIST | SET_HINTS) => {
             let raw: &HintsV1 = view(bytes)?;
-            let (list, hints) = (raw.list.get(), raw.hints.get());
+            let (list, mut hints) = (raw.list.get(), Hints::of_bits(raw.hints.get()));
+            if raw.flags & FLAG_NEAR != 0 {
+                hints.near = view::<U64>(&bytes[size_of::<HintsV1>()..])?.get();
+            }
             if kind == CREATE_LIST {
                 Record::CreateList { list, hints }
             } else {

@@ -54,6 +54,8 @@ pub const INCOMPATIBLE_COMPRESSION: u64 = 1 << 10;
 /// ([`crate::roster::Roster::extents`]). Software that does not know of that would take a part of
 /// it for the whole.
 pub const INCOMPATIBLE_SPREAD: u64 = 1 << 11;
+/// Feature flag: lists may be near others ([`crate::Hints::near`]).
+pub const INCOMPATIBLE_NEIGHBOURS: u64 = 1 << 12;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -66,7 +68,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_SET
     | INCOMPATIBLE_CLIENTS
     | INCOMPATIBLE_COMPRESSION
-    | INCOMPATIBLE_SPREAD;
+    | INCOMPATIBLE_SPREAD
+    | INCOMPATIBLE_NEIGHBOURS;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

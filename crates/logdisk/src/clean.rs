@@ -3,6 +3,7 @@
 //!
 //! - [`pick`]: victim choice. [`victim`]: what is read of a victim.
 //! - [`relocate`]: finds the live blocks and nodes of a victim and writes them again.
+//! - [`neighbours`]: the order in which they are written.
 //! - [`cleaner`]: when cleaning runs, and one step of it.
 //! - [`coalesce`]: writes scattered pages of a list side by side.
 //! - [`external`]: the same operations for a cleaner in another process.
@@ -10,6 +11,7 @@
 pub(crate) mod cleaner;
 pub(crate) mod coalesce;
 pub mod external;
+mod neighbours;
 pub(crate) mod pick;
 pub(crate) mod relocate;
 pub(crate) mod victim;

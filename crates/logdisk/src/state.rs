@@ -5,6 +5,7 @@
 pub(crate) mod chunk_edit;
 pub(crate) mod deletion;
 mod entries;
+pub(crate) mod hints;
 pub(crate) mod item;
 pub(crate) mod pages;
 mod parts;
@@ -164,16 +165,16 @@ impl State {
         if list >= self.next_list {
             return Ok(None);
         }
-        let hints = |value: Option<&Value>| match value {
-            Some(Value::List(bits)) => Some(ListHints::from_bits(*bits)),
+        let hints_of = |value: Option<&Value>| match value {
+            Some(Value::List(stored)) => Some(hints::told(*stored)),
             _ => None,
         };
         let item = ItemKey::list(list);
         if let Some(key) = self.sole_key(ancestry, item) {
-            return self.map.look(&key, nodes, hints);
+            return self.map.look(&key, nodes, hints_of);
         }
         let newest = self.newest(ancestry, item, nodes)?;
-        Ok(hints(newest.as_ref().map(|(_, value)| value)))
+        Ok(hints_of(newest.as_ref().map(|(_, value)| value)))
     }
 
     /// The only key that `item` can have, if its list has only one version.

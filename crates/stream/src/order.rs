@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     const fn list(list: u64, change: ListChange) -> Item<'static> {
-        Item::List { list, change, hints: 0 }
+        Item::List { list, change, hints: 0, near: 0 }
     }
 
     const fn record(index: u64, value: Option<&'static [u8]>) -> Item<'static> {

@@ -22,6 +22,8 @@ const HOLES: u8 = 5;
 const MADE: u8 = 1;
 const CHANGED: u8 = 2;
 const DELETED: u8 = 3;
+const MADE_NEAR: u8 = 4;
+const CHANGED_NEAR: u8 = 5;
 
 /// The front of an item, version 1. The value of a record, the bytes of a page, or the count of
 /// zeros or holes (a u64) follow.
@@ -73,7 +75,10 @@ const _: () = assert!(size_of::<EndV1>() == 64);
 /// The bytes that an item takes.
 pub(crate) const fn len_bytes(item: &Item<'_>) -> usize {
     let content = match item {
-        Item::List { .. } | Item::Record { value: None, .. } => 0,
+        Item::List { near: 0, .. }
+        | Item::List { change: ListChange::Deleted, .. }
+        | Item::Record { value: None, .. } => 0,
+        Item::List { .. } => size_of::<U64>(),
         Item::Record { value: Some(value), .. } => value.len(),
         Item::Page { bytes, .. } => bytes.len(),
         Item::Zeros(_) | Item::Holes(_) => size_of::<U64>(),
@@ -89,13 +94,16 @@ pub(crate) fn encode(item: &Item<'_>, payload: &mut Vec<u8>) {
         payload.extend_from_slice(content);
     };
     match item {
-        Item::List { list, change, hints } => {
-            let detail = match change {
-                ListChange::Made => MADE,
-                ListChange::Changed => CHANGED,
-                ListChange::Deleted => DELETED,
+        Item::List { list, change, hints, near } => {
+            let near_bytes = U64::new(*near);
+            let (detail, content) = match (change, near) {
+                (ListChange::Made, 0) => (MADE, &[][..]),
+                (ListChange::Made, _) => (MADE_NEAR, near_bytes.as_bytes()),
+                (ListChange::Changed, 0) => (CHANGED, &[][..]),
+                (ListChange::Changed, _) => (CHANGED_NEAR, near_bytes.as_bytes()),
+                (ListChange::Deleted, _) => (DELETED, &[][..]),
             };
-            put(LIST, detail, *hints, *list, &[]);
+            put(LIST, detail, *hints, *list, content);
         }
         Item::Record { index, value: Some(value) } => {
             put(RECORD, MADE, value.len() as u16, *index, value);
@@ -125,13 +133,17 @@ pub(crate) fn decode(payload: &[u8]) -> Result<(Item<'_>, usize)> {
         Ok(number..end)
     };
     let item = match (front.kind, front.detail) {
-        (LIST, detail @ (MADE | CHANGED | DELETED)) => {
+        (LIST, detail @ (MADE | CHANGED | DELETED | MADE_NEAR | CHANGED_NEAR)) => {
             let change = match detail {
-                MADE => ListChange::Made,
-                CHANGED => ListChange::Changed,
+                MADE | MADE_NEAR => ListChange::Made,
+                CHANGED | CHANGED_NEAR => ListChange::Changed,
                 _ => ListChange::Deleted,
             };
-            Item::List { list: number, change, hints: front.len.get() }
+            let near = match detail {
+                MADE_NEAR | CHANGED_NEAR => near_in(rest)?,
+                _ => 0,
+            };
+            Item::List { list: number, change, hints: front.len.get(), near }
         }
         (RECORD, MADE) => Item::Record { index: number, value: Some(content()?) },
         (RECORD, DELETED) if len == 0 => Item::Record { index: number, value: None },
@@ -142,6 +154,15 @@ pub(crate) fn decode(payload: &[u8]) -> Result<(Item<'_>, usize)> {
     };
     let taken = len_bytes(&item);
     Ok((item, taken))
+}
+
+/// The neighbour that follows the front of a list.
+fn near_in(rest: &[u8]) -> Result<u64> {
+    let (near, _) = U64::ref_from_prefix(rest).map_err(|_| WRONG("its neighbour is missing"))?;
+    match near.get() {
+        0 => Err(WRONG("its neighbour is no list")),
+        near => Ok(near),
+    }
 }
 
 /// The payload that ends a stream.

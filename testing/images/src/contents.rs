@@ -37,11 +37,13 @@ pub enum Contents {
     Compressed,
     /// The same, of software that counts compressed pages.
     Counted,
+    /// As the first, with lists that are near others.
+    Neighbours,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -51,6 +53,7 @@ impl Contents {
         Self::Clients,
         Self::Compressed,
         Self::Counted,
+        Self::Neighbours,
     ];
 }
 
@@ -112,6 +115,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Reuse => overwrite(&disk)?,
         Contents::Clients => clients(&disk)?,
         Contents::Compressed | Contents::Counted => compressed(&disk)?,
+        Contents::Neighbours => neighbours(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -299,6 +303,29 @@ fn compressed(disk: &LogDisk) -> Result<()> {
         let hints = ListHints { compression: all[3], ..ListHints::default() };
         commit(disk, [Op::SetHints { list, hints }])?;
         write(disk, list, 90, &[PAGE_SIZE; 2])?;
+    }
+    disk.branch_off(View::HEAD, "branch").map(drop)
+}
+
+/// Lists that are near others, of which some move to another neighbourhood in one version, some are
+/// near a number that no list has, and some have gone.
+fn neighbours(disk: &LogDisk) -> Result<()> {
+    let near = |near: u64| ListHints { near: Some(Lid(near)), ..ListHints::default() };
+    let mut lists = Vec::new();
+    for number in 0..60 {
+        let list = create(disk, near([1, 2, 1 << 40, Lid::CLIENT_END.0 - 1][number % 4]))?;
+        write(disk, list, 0, &[PAGE_SIZE, 100])?;
+        lists.push(list);
+    }
+    disk.snapshot(0, Some("before they moved"))?;
+    for (number, &list) in lists.iter().enumerate() {
+        let op = match number % 5 {
+            0 => Op::SetHints { list, hints: near(lists[7].0) },
+            1 => Op::SetHints { list, hints: ListHints::default() },
+            2 => Op::DeleteList { list },
+            _ => continue,
+        };
+        commit(disk, [op])?;
     }
     disk.branch_off(View::HEAD, "branch").map(drop)
 }

@@ -42,6 +42,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Clients => "-clients",
         Contents::Compressed => "-compressed",
         Contents::Counted => "-counted",
+        Contents::Neighbours => "-neighbours",
     }
 }
 

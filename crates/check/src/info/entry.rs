@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dendro_format::{Entries, Key, Value};
+use dendro_format::{Entries, Hints, Key, Value};
 use serde::Serialize;
 
 use super::key::KeyInfo;
@@ -10,15 +10,35 @@ use super::place::{NodePlace, PageInfo};
 use super::text::hex;
 use crate::read::Node;
 
+/// The hints of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HintsInfo {
+    /// Their bits.
+    pub hints: u16,
+    /// The list that it is near.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub near: Option<u64>,
+}
+
+impl From<Hints> for HintsInfo {
+    fn from(hints: Hints) -> Self {
+        Self { hints: hints.bits, near: (hints.near != 0).then_some(hints.near) }
+    }
+}
+
+impl fmt::Display for HintsInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.hints)?;
+        self.near.map_or(Ok(()), |near| write!(f, ", near list {near}"))
+    }
+}
+
 /// The value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ValueInfo {
     /// A list.
-    List {
-        /// Its hints.
-        hints: u16,
-    },
+    List(HintsInfo),
     /// A record.
     Record {
         /// Its bytes, hexadecimal.
@@ -47,7 +67,7 @@ pub struct EntryInfo {
 impl From<(&Key, &Value)> for EntryInfo {
     fn from((key, value): (&Key, &Value)) -> Self {
         let value = match value {
-            Value::List(hints) => ValueInfo::List { hints: *hints },
+            Value::List(hints) => ValueInfo::List((*hints).into()),
             Value::Record(bytes) => ValueInfo::Record { value: hex(bytes) },
             Value::Chunk(chunk) => {
                 let first = key.index.saturating_mul(dendro_format::CHUNK_PAGES);
@@ -67,7 +87,7 @@ impl fmt::Display for EntryInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)?;
         match &self.value {
-            ValueInfo::List { hints } => write!(f, ": hints {hints:#06x}"),
+            ValueInfo::List(hints) => write!(f, ": hints {hints}"),
             ValueInfo::Record { value } => write!(f, ": {} bytes {value}", value.len() / 2),
             ValueInfo::Chunk { pages, holes } => {
                 write!(f, ": {} pages", pages.len())?;

@@ -5,6 +5,7 @@ use std::fmt;
 use dendro_format::Record;
 use serde::Serialize;
 
+use super::entry::HintsInfo;
 use super::key::KeyInfo;
 use super::place::{NodePlace, PageInfo};
 use super::text::{hex, hex32};
@@ -15,11 +16,19 @@ use super::text::{hex, hex32};
 #[allow(missing_docs, reason = "the fields are those of dendro_format::Record")]
 pub enum RecordInfo {
     /// A list is made.
-    CreateList { list: u64, hints: u16 },
+    CreateList {
+        list: u64,
+        #[serde(flatten)]
+        hints: HintsInfo,
+    },
     /// A list is deleted, with all that it holds.
     DeleteList { list: u64 },
     /// A list's hints change.
-    SetHints { list: u64, hints: u16 },
+    SetHints {
+        list: u64,
+        #[serde(flatten)]
+        hints: HintsInfo,
+    },
     /// A record is put; its bytes are hexadecimal.
     PutRecord { list: u64, index: u64, value: String },
     /// A record is deleted.
@@ -49,9 +58,9 @@ pub enum RecordInfo {
 impl From<Record<'_>> for RecordInfo {
     fn from(record: Record<'_>) -> Self {
         match record {
-            Record::CreateList { list, hints } => Self::CreateList { list, hints },
+            Record::CreateList { list, hints } => Self::CreateList { list, hints: hints.into() },
             Record::DeleteList { list } => Self::DeleteList { list },
-            Record::SetHints { list, hints } => Self::SetHints { list, hints },
+            Record::SetHints { list, hints } => Self::SetHints { list, hints: hints.into() },
             Record::PutRecord { list, index, value } => {
                 Self::PutRecord { list, index, value: hex(value) }
             }
@@ -90,9 +99,9 @@ impl From<Record<'_>> for RecordInfo {
 impl fmt::Display for RecordInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CreateList { list, hints } => write!(f, "create list {list}, hints {hints:#06x}"),
+            Self::CreateList { list, hints } => write!(f, "create list {list}, hints {hints}"),
             Self::DeleteList { list } => write!(f, "delete list {list}"),
-            Self::SetHints { list, hints } => write!(f, "set hints of {list} to {hints:#06x}"),
+            Self::SetHints { list, hints } => write!(f, "set hints of {list} to {hints}"),
             Self::PutRecord { list, index, value } => {
                 write!(f, "put record {index} of {list}: {} bytes {value}", value.len() / 2)
             }

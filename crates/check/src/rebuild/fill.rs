@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
-use dendro_format::{Entries, Key, SegmentNo, Space, Value};
+use dendro_format::{Entries, Hints, Key, SegmentNo, Space, Value};
 
 use super::claims::Claim;
 use super::gaps::Gap;
@@ -89,7 +89,7 @@ impl Filler<'_> {
         for (_, key) in lost.into_iter().filter(|(list, _)| is_lost(list)) {
             let first = Key::first(key.list, Space::List, 0);
             if gaps.of(&key).is_some_and(|gap| gap.from <= first) {
-                filled.insert(key, Aged { value: Value::List(0), age: 0 });
+                filled.insert(key, Aged { value: Value::List(Hints::default()), age: 0 });
             }
         }
     }

@@ -210,7 +210,8 @@ impl<'v> MapWriter<'v> {
             + match &value {
                 Value::Record(bytes) => bytes.len(),
                 Value::Chunk(chunk) => chunk.encoded_len_bound(),
-                Value::List(_) | Value::Tombstone => 2,
+                Value::List(hints) => hints.len_bytes_bound(),
+                Value::Tombstone => 0,
             };
         if self.open_len_bytes + len_bytes > LEAF_LEN_BYTES {
             self.close_leaf()?;

@@ -12,7 +12,7 @@ use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, VERSIONS_LIST};
 use dendro_format::{
-    Addr, CompressedPages, Head, Key, PageRef, SegmentNo, Usage, Value, VersionRecord,
+    Addr, CompressedPages, Head, Hints, Key, PageRef, SegmentNo, Usage, Value, VersionRecord,
 };
 
 /// Where the first page of list 1, the first leaf and the root of [`sound`] lie.
@@ -152,7 +152,7 @@ fn a_node_of_the_wrong_level_is_found() {
     let leaf = builder.leaf(entries);
     assert_eq!(kinds(&builder.finish(Some((leaf, 1)))), [NodeLevel]);
     let mut builder = Builder::new();
-    let leaf = builder.leaf(vec![(list_key(1), Value::List(0))]);
+    let leaf = builder.leaf(vec![(list_key(1), Value::List(Hints::of_bits(0)))]);
     assert_eq!(kinds(&builder.finish(Some((leaf, 255)))), [NodeLevel]);
 }
 
@@ -160,8 +160,8 @@ fn a_node_of_the_wrong_level_is_found() {
 fn keys_that_belong_elsewhere_are_found() {
     for (from, next) in [(2, 3), (0, 1)] {
         let mut builder = Builder::new();
-        let first = builder.leaf(vec![(list_key(1), Value::List(0))]);
-        let second = builder.leaf(vec![(list_key(5), Value::List(0))]);
+        let first = builder.leaf(vec![(list_key(1), Value::List(Hints::of_bits(0)))]);
+        let second = builder.leaf(vec![(list_key(5), Value::List(Hints::of_bits(0)))]);
         let children = vec![(list_key(from), first), (list_key(next), second)];
         let root = builder.inner(children);
         builder.checkpoint.next_list = 6;
@@ -173,7 +173,7 @@ fn keys_that_belong_elsewhere_are_found() {
 fn entries_newer_than_their_parent_says_are_found() {
     let key = dendro_format::Key { epoch: 2, ..list_key(1) };
     let mut builder = Builder::new();
-    let leaf = builder.leaf(vec![(key, Value::List(0))]);
+    let leaf = builder.leaf(vec![(key, Value::List(Hints::of_bits(0)))]);
     let root = builder.inner(vec![(list_key(0), leaf)]);
     assert_eq!(kinds(&builder.finish(Some((root, 1)))), [NodeEpoch]);
 }
@@ -181,7 +181,7 @@ fn entries_newer_than_their_parent_says_are_found() {
 #[test]
 fn a_child_named_twice_is_visited_once() {
     let mut builder = Builder::new();
-    let leaf = builder.leaf(vec![(list_key(1), Value::List(0))]);
+    let leaf = builder.leaf(vec![(list_key(1), Value::List(Hints::of_bits(0)))]);
     let children = (0..500).map(|list| (list_key(list), leaf)).collect();
     let root = builder.inner(children);
     let report = report(&builder.finish(Some((root, 1))));
@@ -193,7 +193,7 @@ fn a_child_named_twice_is_visited_once() {
 fn a_node_newer_than_its_checkpoint_is_found() {
     let mut builder = Builder::new();
     builder.checkpoint_seq_of_nodes = 2;
-    let root = builder.leaf(vec![(list_key(1), Value::List(0))]);
+    let root = builder.leaf(vec![(list_key(1), Value::List(Hints::of_bits(0)))]);
     assert_eq!(kinds(&builder.finish(Some((root, 0)))), [NodeNewer]);
 }
 

@@ -7,7 +7,7 @@ use crate::{
 };
 
 const CLUSTERED: ListHints =
-    ListHints { locality: Locality::Clustered, compression: ListCompression::Zstd };
+    ListHints { locality: Locality::Clustered, compression: ListCompression::Zstd, near: None };
 
 fn assert_absent(disk: &dyn LogicalDisk, list: Lid) {
     assert_eq!(disk.hints(View::HEAD, list), Ok(None));
@@ -201,6 +201,36 @@ pub fn hints_are_kept_until_changed(disk: &dyn LogicalDisk) {
         rig.check();
     }
     assert_eq!(disk.hints(View::HEAD, other), Ok(Some(ListHints::default())));
+}
+
+/// A neighbour is a hint like others, whether it exists or not. Lists are still found by number.
+pub fn a_list_keeps_the_neighbour_that_it_was_given_last(disk: &dyn LogicalDisk) {
+    let mut rig = Rig::new(disk);
+    let [first, second] = [rig.list(), rig.list()];
+    let near = |list| ListHints { near: Some(list), ..CLUSTERED };
+    let list = disk.allocate_list().expect("a number");
+    rig.push(Op::CreateList { list, hints: near(second) });
+    assert_eq!(disk.hints(View::HEAD, list), Ok(Some(near(second))));
+    assert!(near(second).place(list) > near(first).place(list), "it stands with its neighbour");
+    rig.push(Op::DeleteList { list: second });
+    rig.push(Op::PutRecord { list, index: 0, value: b"x"[..].into() });
+    assert_eq!(disk.hints(View::HEAD, list), Ok(Some(near(second))));
+    for hints in [near(list), near(Lid(Lid::CLIENT_END.0 - 1)), CLUSTERED, near(first)] {
+        rig.push(Op::SetHints { list, hints });
+        assert_eq!(disk.hints(View::HEAD, list), Ok(Some(hints)));
+    }
+    assert_eq!(disk.lists(View::HEAD, Lid(0), 100), Ok(vec![first, list]));
+    for near in [Lid(0), Lid::CLIENT_END, Lid(u64::MAX)] {
+        let hints = ListHints { near: Some(near), ..CLUSTERED };
+        rig.refuse(&Error::NoSuchList(near), |aru| {
+            aru.push(Op::SetHints { list, hints });
+        });
+        let new = disk.allocate_list().expect("a number");
+        rig.refuse(&Error::NoSuchList(near), |aru| {
+            aru.create_list(new, hints);
+        });
+    }
+    rig.check();
 }
 
 /// What a disk keeps in lists for itself is no client's business.

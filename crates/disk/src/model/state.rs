@@ -246,7 +246,7 @@ impl ModelState {
                 changed.get(list).copied().unwrap_or_else(|| self.lists.contains_key(list))
             };
             if let Op::CreateList { list, .. } | Op::RestoreList { list, .. } = op {
-                let taken = *list < Lid::FIRST || *list >= Lid::CLIENT_END;
+                let taken = !list.may_be_a_clients();
                 let is_new = matches!(op, Op::CreateList { .. });
                 if taken || exists(list, &changed) || is_new && has_elsewhere(*list) {
                     return Err(Error::ListExists(*list));
@@ -399,6 +399,12 @@ fn check_arguments(op: &Op<'_>) -> Result<()> {
             page_range(*from_page, *count)?;
             page_range(*to_page, *count).map(drop)
         }
+        Op::CreateList { hints, .. }
+        | Op::RestoreList { hints, .. }
+        | Op::SetHints { hints, .. } => match hints.near {
+            Some(near) if !near.may_be_a_clients() => Err(Error::NoSuchList(near)),
+            _ => Ok(()),
+        },
         _ => Ok(()),
     }
 }

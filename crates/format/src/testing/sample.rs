@@ -9,6 +9,7 @@ use zerocopy::little_endian::U32;
 
 use crate::checkpoint::HeadPosition;
 use crate::chunk::Skip;
+use crate::hints::Hints;
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
@@ -201,10 +202,15 @@ pub fn chunk(rng: &mut Rng) -> Chunk {
     Chunk::from_slots(&slots).with_skip(skip)
 }
 
+fn hints(rng: &mut Rng) -> Hints {
+    let near = if rng.chance(50) { number(rng) } else { 0 };
+    Hints { near, ..Hints::of_bits(number(rng) as u16) }
+}
+
 fn value(rng: &mut Rng, space: Space) -> Value {
     match space {
         Space::List | Space::Records if rng.chance(20) => Value::Tombstone,
-        Space::List => Value::List(number(rng) as u16),
+        Space::List => Value::List(hints(rng)),
         Space::Records => {
             let mut bytes = vec![0; (number(rng) % 1024) as usize];
             rng.fill(&mut bytes);
@@ -244,9 +250,9 @@ pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a>
     let (list, index) = (list(rng), number(rng));
     let (first_page, count) = pages(rng);
     match rng.below(15) {
-        0 => Record::CreateList { list, hints: index as u16 },
+        0 => Record::CreateList { list, hints: hints(rng) },
         1 => Record::DeleteList { list },
-        2 => Record::SetHints { list, hints: index as u16 },
+        2 => Record::SetHints { list, hints: hints(rng) },
         3 => Record::PutRecord { list, index, value },
         4 => Record::DeleteRecord { list, index },
         5 => {

@@ -16,8 +16,9 @@ use dendro_format::roster::extents::{Column, Extent, spread_len_bytes};
 use dendro_format::roster::{Member, MemberState, Regions};
 use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
 use dendro_format::{
-    Addr, Checkpoint, ChildPtr, Chunk, CompressedPages, Entries, Head, Identity, Key, Layout,
-    NodePtr, PageRef, PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, Checkpoint, ChildPtr, Chunk, CompressedPages, Entries, Head, Hints, Identity, Key,
+    Layout, NodePtr, PageRef, PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage,
+    Value,
 };
 use zerocopy::little_endian::U32;
 
@@ -155,9 +156,9 @@ fn records_v1() {
     let (first_page, count) = (0x0003_6162_6364_6566, 0x0004_6869_6a6b_6c6d);
     let crcs = [U32::new(0x0102_0304), U32::new(0x0506_0708)];
     let records = [
-        Record::CreateList { list, hints: 0x0102 },
+        Record::CreateList { list, hints: Hints::of_bits(0x0102) },
         Record::DeleteList { list },
-        Record::SetHints { list, hints: 0x0304 },
+        Record::SetHints { list, hints: Hints::of_bits(0x0304) },
         Record::PutRecord { list, index, value: b"value" },
         Record::DeleteRecord { list, index },
         Record::WriteRun { list, first_page, addr: NODE.addr, crcs: &crcs },
@@ -184,6 +185,34 @@ fn records_v1() {
     check("records_v1", &bytes);
 }
 
+const NEAR: Hints = Hints { bits: 0x0506, near: 0x0708_090a_0b0c_0d0e };
+
+#[test]
+fn hints_with_a_neighbour() {
+    let mut bytes = Vec::new();
+    for record in [
+        Record::CreateList { list: KEY.list, hints: NEAR },
+        Record::SetHints { list: KEY.list, hints: NEAR },
+    ] {
+        let mut line = Vec::new();
+        record.encode(&mut line);
+        assert_eq!(Records::new(&line).next(), Some(Ok(record)));
+        assert_eq!(Records::new(&line[..12]).next().map(|it| it.is_ok()), Some(false));
+        line.resize(32, 0);
+        bytes.extend(line);
+    }
+    check("hints_with_a_neighbour", &bytes);
+
+    let entries = Entries::Leaf(vec![
+        (Key::first(1, Space::List, 0), Value::List(NEAR)),
+        (Key::first(2, Space::List, 0), Value::List(Hints::of_bits(0x0506))),
+    ]);
+    let info = NodeInfo { level: 0, uuid: ID, checkpoint_seq: 1, log_seq: 2 };
+    let (bytes, _) = node::encode(&info, &entries);
+    check("leaf_with_a_neighbour", &bytes);
+    assert_eq!(node::decode(&bytes, &ID), Ok((info, entries)));
+}
+
 #[test]
 fn leaf_v1() {
     let whole = |page: u64| PageRef {
@@ -199,7 +228,7 @@ fn leaf_v1() {
     slots[30..].copy_from_slice(&[Some(PageRef::ZERO); 2]);
     let key = |space, index| Key::first(300, space, index);
     let entries = Entries::Leaf(vec![
-        (Key::first(1, Space::List, 0), Value::List(0x0102)),
+        (Key::first(1, Space::List, 0), Value::List(Hints::of_bits(0x0102))),
         (Key::first(1, Space::Records, 0), Value::Record(Arc::from(*b"i-node"))),
         (Key::first(1, Space::Records, 9), Value::Record(Arc::from(*b""))),
         (KEY, Value::Record(Arc::from(*b"far"))),
@@ -212,7 +241,7 @@ fn leaf_v1() {
 
     let chunk = Value::Chunk(Arc::new(Chunk::from_slots(&slots)));
     let entries = Entries::Leaf(vec![
-        (key(Space::List, 0), Value::List(0)),
+        (key(Space::List, 0), Value::List(Hints::of_bits(0))),
         (key(Space::Chunks, 1000), chunk.clone()),
         (key(Space::Chunks, 1001), chunk),
     ]);

@@ -6,7 +6,7 @@ use dendro_format::record::Records;
 use dendro_format::testing::target::Target;
 use dendro_format::testing::{mutate, sample, target};
 use dendro_format::{
-    Checkpoint, CompressedPages, Compression, PartialHeader, Superblock, Usage, node,
+    Checkpoint, CompressedPages, Compression, Hints, PartialHeader, Superblock, Usage, node,
 };
 
 /// Valid bytes of what the target of that name reads.
@@ -173,9 +173,9 @@ fn records_that_reach_too_far_are_refused() {
     let (list, own) = (FIRST_SYSTEM_LIST - 1, FIRST_SYSTEM_LIST);
     for (good, bad) in [(list, own), (1, u64::MAX)] {
         for record in [
-            |list| Record::CreateList { list, hints: 0 },
+            |list| Record::CreateList { list, hints: Hints::default() },
             |list| Record::DeleteList { list },
-            |list| Record::SetHints { list, hints: 0 },
+            |list| Record::SetHints { list, hints: Hints::default() },
             |list| Record::PutRecord { list, index: u64::MAX, value: b"" },
             |list| Record::DeleteRecord { list, index: u64::MAX },
             |list| Record::SwapPages { a: 1, b: list },

@@ -7,7 +7,7 @@ use dendro_base::{Rng, Uuid};
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
 use dendro_format::testing::sample;
 use dendro_format::{
-    Addr, ChildPtr, Chunk, Entries, Key, NodePtr, PageRef, Space, Value, checksum,
+    Addr, ChildPtr, Chunk, Entries, Hints, Key, NodePtr, PageRef, Space, Value, checksum,
 };
 
 const INFO: NodeInfo = NodeInfo { level: 0, uuid: Uuid([7; 16]), checkpoint_seq: 1, log_seq: 2 };
@@ -17,7 +17,7 @@ fn leaf(entries: Vec<(Key, Value)>) -> Entries {
 }
 
 fn list(number: u64) -> (Key, Value) {
-    (Key::first(number, Space::List, 0), Value::List(0))
+    (Key::first(number, Space::List, 0), Value::List(Hints::of_bits(0)))
 }
 
 fn whole(page: u64) -> PageRef {

@@ -23,6 +23,7 @@ use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
 use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 
+use crate::clean::neighbours::sort_by_place;
 use crate::clean::pick::{Choice, Picking, most_live_bytes};
 use crate::clean::relocate::{
     MapSearch, NamedPage, filter_live, move_blocks, move_nodes, read_blocks, summarize,
@@ -486,7 +487,8 @@ impl Cleaner {
         let mut body = Body::new(base, bytes, clients_read);
         let found = body.begin(&self.volume, live_bytes).and_then(|()| {
             let summary = summarize(&self.volume, victim, &mut body)?;
-            let blocks = filter_live(&self.volume, summary.blocks)?;
+            let mut blocks = filter_live(&self.volume, summary.blocks)?;
+            sort_by_place(&self.volume, &mut blocks)?;
             let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
             self.volume.write().state_mut().segments_mut().set_short_count(victim, short_count);

@@ -7,6 +7,9 @@
 //! the cleaner does ([`crate::clean::relocate`]): a page is written again where the map still names
 //! it, in the version that it belongs to, and it keeps its age. Large pieces stay where they are.
 //!
+//! The lists of a neighbourhood ([`dendro_disk::ListHints::place`]) that are short are processed
+//! as if they were one list. [`search`] finds them.
+//!
 //! - [`idle`] runs in idle times. It walks over all lists once, and
 //!   then waits until enough has been written. It skips what is still being written, and it writes
 //!   no more than a share of what clients wrote.
@@ -19,6 +22,7 @@ mod idle;
 mod mover;
 mod place;
 mod request;
+mod search;
 mod stretch;
 
 pub(crate) use idle::IdleCoalescing;

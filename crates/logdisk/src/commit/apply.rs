@@ -32,6 +32,7 @@ use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::chunk_edit::OwnPage;
 use crate::state::deletion::{MAX_REMOVED_AT_ONCE, Remains};
+use crate::state::hints::stored;
 use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, chunks_of, page_range};
 
@@ -200,7 +201,7 @@ impl<'e, 'a> Application<'e, 'a> {
             Op::WriteBytes { .. } => unreachable!("the unit writes whole pages by now"),
             Op::CreateList { list, hints } => {
                 let remains = self.check_new(*list, before)?;
-                let hints = hints.bits();
+                let hints = stored(*hints);
                 self.engine.state_mut().create_list(branch, list.0, hints, remains, nodes)?;
                 self.known.push(*list);
             }
@@ -208,7 +209,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 if !self.is_lost(*list)? {
                     return self.apply_op(before, &Op::CreateList { list: *list, hints: *hints });
                 }
-                self.engine.state_mut().put_list_again(branch, list.0, hints.bits(), nodes)?;
+                self.engine.state_mut().put_list_again(branch, list.0, stored(*hints), nodes)?;
                 self.known.push(*list);
                 self.put_again.push(*list);
             }
@@ -220,7 +221,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             Op::SetHints { list, hints } => {
                 self.require(*list)?;
-                self.engine.state_mut().put_list_again(branch, list.0, hints.bits(), nodes)?;
+                self.engine.state_mut().put_list_again(branch, list.0, stored(*hints), nodes)?;
             }
             Op::PutRecord { list, index, value } => {
                 let (index, value) = (*index, Arc::clone(value));
@@ -531,13 +532,15 @@ impl<'e, 'a> Application<'e, 'a> {
     fn enter_record(&mut self, op: &Op<'_>) {
         let record = match op {
             Op::RestoreList { list, hints } if self.put_again.contains(list) => {
-                Record::SetHints { list: list.0, hints: hints.bits() }
+                Record::SetHints { list: list.0, hints: stored(*hints) }
             }
             Op::CreateList { list, hints } | Op::RestoreList { list, hints } => {
-                Record::CreateList { list: list.0, hints: hints.bits() }
+                Record::CreateList { list: list.0, hints: stored(*hints) }
             }
             Op::DeleteList { list } => Record::DeleteList { list: list.0 },
-            Op::SetHints { list, hints } => Record::SetHints { list: list.0, hints: hints.bits() },
+            Op::SetHints { list, hints } => {
+                Record::SetHints { list: list.0, hints: stored(*hints) }
+            }
             Op::PutRecord { list, index, value } => {
                 return self.engine.partial().push_put(list.0, *index, value);
             }

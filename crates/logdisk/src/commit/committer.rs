@@ -2,12 +2,15 @@
 
 use dendro_base::sync::{Arc, RwLockWriteGuard};
 use dendro_disk::{Aru, CommitSeq, Error, Op, PageRange, Result, in_whole_pages};
-use dendro_format::superblock::{INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_VERSIONS};
+use dendro_format::superblock::{
+    INCOMPATIBLE_NEIGHBOURS, INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_VERSIONS,
+};
 
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::commit::conditions::check_conditions;
 use crate::commit::credit::shortage_of;
+use crate::commit::packing::names_a_neighbour;
 use crate::commit::unit::{Contents, WorstCase, check_arguments};
 use crate::engine::Engine;
 use crate::engine::watched::Watch;
@@ -107,6 +110,9 @@ impl Committer {
         watch: Option<&Watch>,
     ) -> Result<Option<CommitSeq>> {
         let mut worst = WorstCase::of(aru);
+        if aru.ops().iter().any(names_a_neighbour) {
+            self.mark_neighbours()?;
+        }
         let packed = self.volume.pack(aru)?;
         let contents = Contents::of(aru, packed.as_ref());
         self.accounts.host().look();
@@ -178,6 +184,13 @@ impl Committer {
         }
         self.volume.relieve_writer()?;
         Ok(Some(seq))
+    }
+
+    /// States on the device that lists may be near others.
+    #[inline(never)]
+    fn mark_neighbours(&self) -> Result<()> {
+        self.volume.check_writable(&self.volume.read())?;
+        self.volume.mark_features(INCOMPATIBLE_NEIGHBOURS)
     }
 
     /// Removes what kept a unit from being applied, so that it can be tried again.

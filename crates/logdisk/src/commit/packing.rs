@@ -175,6 +175,15 @@ impl Volume {
     }
 }
 
+/// Whether an operation puts a list near another.
+#[inline]
+pub(super) const fn names_a_neighbour(op: &Op<'_>) -> bool {
+    match hints_of(op) {
+        Some((_, hints)) => hints.near.is_some(),
+        None => false,
+    }
+}
+
 /// Whether an operation makes a list one whose pages are to be compressed.
 const fn asks_for_compression(op: &Op<'_>) -> bool {
     match hints_of(op) {

@@ -42,6 +42,12 @@ pub(super) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
             check_range(*from_page, *count)?;
             check_range(*to_page, *count)
         }
+        Op::CreateList { hints, .. }
+        | Op::RestoreList { hints, .. }
+        | Op::SetHints { hints, .. } => match hints.near {
+            Some(near) if !near.may_be_a_clients() => Err(Error::NoSuchList(near)),
+            _ => Ok(()),
+        },
         _ => Ok(()),
     }
 }

@@ -331,7 +331,7 @@ impl Child {
 fn entry_len_bytes(value: &Value) -> usize {
     KEY_LEN_BYTES
         + match value {
-            Value::List(_) => 2,
+            Value::List(hints) => hints.len_bytes_bound(),
             Value::Record(bytes) => 2 + bytes.len(),
             Value::Chunk(chunk) => 8 + 8 * chunk.len(),
             Value::Tombstone => 0,

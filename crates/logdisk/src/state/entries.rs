@@ -7,7 +7,7 @@ use crate::state::item::ItemKey;
 use crate::state::item::{space_end, system_key};
 use crate::state::{State, YoungLists};
 use dendro_base::sync::Arc;
-use dendro_format::{Key, Space, Value};
+use dendro_format::{Hints, Key, Space, Value};
 use std::ops::ControlFlow;
 
 impl State {
@@ -103,7 +103,7 @@ impl State {
         &mut self,
         branch: u32,
         list: u64,
-        hints: u16,
+        hints: Hints,
         remains: Remains,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
@@ -138,7 +138,7 @@ impl State {
         &mut self,
         branch: u32,
         list: u64,
-        hints: u16,
+        hints: Hints,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         if self.has_no_past(branch, list) {
@@ -151,7 +151,7 @@ impl State {
         self.put_list(branch, list, hints, nodes)
     }
 
-    fn put_list(&mut self, branch: u32, list: u64, hints: u16, nodes: &dyn Nodes) -> Outcome<()> {
+    fn put_list(&mut self, branch: u32, list: u64, hints: Hints, nodes: &dyn Nodes) -> Outcome<()> {
         let epoch = self.versions.epoch();
         if self.young_lists.epoch != epoch {
             self.young_lists = YoungLists { epoch, first: self.next_list };

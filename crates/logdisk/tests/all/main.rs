@@ -16,6 +16,7 @@ mod host_full;
 mod loss;
 mod mirrors;
 mod nearly_full;
+mod neighbours;
 mod preallocated;
 mod reformatting;
 mod remade_lists;

@@ -14,7 +14,7 @@ use crate::order::MAX_VALUE_LEN_BYTES;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are those of `Item`")]
 pub enum OwnItem {
-    List { list: u64, change: ListChange, hints: u16 },
+    List { list: u64, change: ListChange, hints: u16, near: u64 },
     Record { index: u64, value: Option<Vec<u8>> },
     Page { page_index: u64, bytes: Vec<u8> },
     Zeros(std::ops::Range<u64>),
@@ -26,8 +26,8 @@ impl OwnItem {
     #[must_use]
     pub fn borrowed(&self) -> Item<'_> {
         match self {
-            Self::List { list, change, hints } => {
-                Item::List { list: *list, change: *change, hints: *hints }
+            Self::List { list, change, hints, near } => {
+                Item::List { list: *list, change: *change, hints: *hints, near: *near }
             }
             Self::Record { index, value } => {
                 Item::Record { index: *index, value: value.as_deref() }
@@ -42,7 +42,7 @@ impl OwnItem {
 impl From<Item<'_>> for OwnItem {
     fn from(item: Item<'_>) -> Self {
         match item {
-            Item::List { list, change, hints } => Self::List { list, change, hints },
+            Item::List { list, change, hints, near } => Self::List { list, change, hints, near },
             Item::Record { index, value } => {
                 Self::Record { index, value: value.map(<[u8]>::to_vec) }
             }
@@ -122,7 +122,9 @@ pub fn items(rng: &mut Rng, has_base: bool, list_count: u64) -> Vec<OwnItem> {
             3 => ListChange::Deleted,
             _ => ListChange::Changed,
         };
-        items.push(OwnItem::List { list, change, hints: rng.below(2) as u16 });
+        let is_near = change != ListChange::Deleted && rng.chance(30);
+        let near = if is_near { 1 + rng.below(1 << 40) } else { 0 };
+        items.push(OwnItem::List { list, change, hints: rng.below(2) as u16, near });
         if change != ListChange::Deleted {
             put_records(rng, change, &mut items);
             put_pages(rng, change, &mut items);

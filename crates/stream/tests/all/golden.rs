@@ -28,7 +28,7 @@ fn stream() -> (Header, Vec<OwnItem>) {
         is_followed: false,
         rest: None,
     };
-    let list = |list, change| OwnItem::List { list, change, hints: 1 };
+    let list = |list, change| OwnItem::List { list, change, hints: 1, near: 0 };
     let items = vec![
         list(1, ListChange::Changed),
         OwnItem::Record { index: 0x1122_3344_5566_7788, value: Some(b"value".to_vec()) },

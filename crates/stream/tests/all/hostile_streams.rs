@@ -152,7 +152,12 @@ fn random_bytes_are_survived() {
 fn a_frame_that_decompresses_to_more_than_it_states_is_refused() {
     let header = sample::header(&mut Rng::new(1), false);
     let page = vec![7; 4096];
-    let list = sample::OwnItem::List { list: 1, change: dendro_stream::ListChange::Made, hints: 0 };
+    let list = sample::OwnItem::List {
+        list: 1,
+        change: dendro_stream::ListChange::Made,
+        hints: 0,
+        near: 0,
+    };
     let mut items = vec![list];
     items.extend(
         (0..200).map(|page_index| sample::OwnItem::Page { page_index, bytes: page.clone() }),

@@ -51,7 +51,7 @@ fn a_stream_of_many_frames_reads_back_from_an_input_that_gives_little_at_a_time(
 fn pages_lose_the_zeros_at_their_ends_and_zeros_and_holes_are_joined() {
     let header = sample::header(&mut Rng::new(1), true);
     let mut encoder = Encoder::begin(Vec::new(), &header, None).unwrap();
-    encoder.put(&Item::List { list: 7, change: ListChange::Changed, hints: 1 }).unwrap();
+    encoder.put(&Item::List { list: 7, change: ListChange::Changed, hints: 1, near: 0 }).unwrap();
     let mut page = [0; PAGE_SIZE];
     for page_index in 0..1000 {
         encoder.put_page(page_index, &page).unwrap();
@@ -68,7 +68,7 @@ fn pages_lose_the_zeros_at_their_ends_and_zeros_and_holes_are_joined() {
     assert_eq!(
         items,
         [
-            Item::List { list: 7, change: ListChange::Changed, hints: 1 },
+            Item::List { list: 7, change: ListChange::Changed, hints: 1, near: 0 },
             Item::Zeros(0..1000),
             Item::Holes(1000..1010),
             Item::Zeros(1010..1011),
@@ -81,7 +81,7 @@ fn pages_lose_the_zeros_at_their_ends_and_zeros_and_holes_are_joined() {
 fn a_stream_is_hardly_longer_than_its_content() {
     let header = sample::header(&mut Rng::new(1), false);
     let mut encoder = Encoder::begin(Vec::new(), &header, None).unwrap();
-    encoder.put(&Item::List { list: 7, change: ListChange::Made, hints: 0 }).unwrap();
+    encoder.put(&Item::List { list: 7, change: ListChange::Made, hints: 0, near: 0 }).unwrap();
     for page_index in 0..4096 {
         encoder.put_page(page_index, &[1; PAGE_SIZE]).unwrap();
     }
@@ -92,7 +92,7 @@ fn a_stream_is_hardly_longer_than_its_content() {
         frames(&bytes).windows(2).all(|frame| frame[1] - frame[0] < MAX_PAYLOAD_LEN_BYTES + 99)
     );
     let mut encoder = Encoder::begin(Vec::new(), &header, Level::new(1)).unwrap();
-    encoder.put(&Item::List { list: 7, change: ListChange::Made, hints: 0 }).unwrap();
+    encoder.put(&Item::List { list: 7, change: ListChange::Made, hints: 0, near: 0 }).unwrap();
     for page_index in 0..4096 {
         encoder.put_page(page_index, &[1; PAGE_SIZE]).unwrap();
     }

@@ -52,12 +52,13 @@ fn with_other_bytes(rng: &mut Rng, stream: &[u8]) -> Vec<u8> {
 fn change_item(rng: &mut Rng, item: &mut OwnItem) {
     let number = rng.next_u64() >> rng.below(64);
     match item {
-        OwnItem::List { list, change, hints } => match rng.below(3) {
+        OwnItem::List { list, change, hints, near } => match rng.below(4) {
             0 => *list = number,
             1 => {
                 let changes = [ListChange::Made, ListChange::Changed, ListChange::Deleted];
                 *change = changes[rng.below(3) as usize];
             }
+            2 => *near = number,
             _ => *hints = number as u16,
         },
         OwnItem::Record { index, value } => match rng.below(3) {

@@ -256,7 +256,7 @@ fn a_receiver_that_is_told_to_end_leaves_nothing() {
 fn a_receiver_ends_also_in_the_middle_of_one_item() {
     let (source, a, _) = small_source();
     let (header, _) = target::read(&sent(&source, &a, None).0).expect("it was sent just now");
-    let list = OwnItem::List { list: 9, change: ListChange::Made, hints: 0 };
+    let list = OwnItem::List { list: 9, change: ListChange::Made, hints: 0, near: 0 };
     let stream = sample::encode(&header, &[list, OwnItem::Zeros(0..1 << 51)], None);
     let target = log_disk();
     let mut decoder = Decoder::begin(&*stream).expect("it was encoded just now");

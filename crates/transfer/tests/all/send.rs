@@ -15,9 +15,10 @@ fn received(stream: &[u8], mut state: ModelState) -> ModelState {
     let mut list = Lid(0);
     while let Some(item) = decoder.next_item().expect("it was encoded just now") {
         let op = match item {
-            Item::List { list: number, change, hints } => {
+            Item::List { list: number, change, hints, near } => {
                 list = Lid(number);
-                let hints = ListHints::from_bits(hints);
+                let near = (near != 0).then_some(Lid(near));
+                let hints = ListHints { near, ..ListHints::from_bits(hints) };
                 match change {
                     ListChange::Made => Op::CreateList { list, hints },
                     ListChange::Changed => Op::SetHints { list, hints },

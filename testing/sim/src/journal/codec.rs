@@ -18,9 +18,9 @@ pub(super) fn encode(ops: &[Op<'_>], out: &mut Vec<u8>) {
 
 fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
     match op {
-        Op::CreateList { list, hints } => (0, [list.0, hints_number(*hints), 0, 0, 0], &[]),
+        Op::CreateList { list, hints } => (0, hints_numbers(*list, *hints), &[]),
         Op::DeleteList { list } => (1, [list.0, 0, 0, 0, 0], &[]),
-        Op::SetHints { list, hints } => (2, [list.0, hints_number(*hints), 0, 0, 0], &[]),
+        Op::SetHints { list, hints } => (2, hints_numbers(*list, *hints), &[]),
         Op::PutRecord { list, index, value } => (3, [list.0, *index, 0, 0, 0], value),
         Op::DeleteRecord { list, index } => (4, [list.0, *index, 0, 0, 0], &[]),
         Op::WritePages { list, first_page, data } => (5, [list.0, *first_page, 0, 0, 0], data),
@@ -31,16 +31,17 @@ fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
             (8, [from.0, *from_page, *count, to.0, *to_page], &[])
         }
         Op::SwapPages { a, b } => (9, [a.0, 0, 0, b.0, 0], &[]),
-        Op::RestoreList { list, hints } => (10, [list.0, hints_number(*hints), 0, 0, 0], &[]),
+        Op::RestoreList { list, hints } => (10, hints_numbers(*list, *hints), &[]),
     }
 }
 
-const fn hints_number(hints: ListHints) -> u64 {
-    hints.bits() as u64
+fn hints_numbers(list: Lid, hints: ListHints) -> [u64; 5] {
+    [list.0, u64::from(hints.bits()), hints.near.map_or(0, |near| near.0), 0, 0]
 }
 
-const fn hints_of(number: u64) -> ListHints {
-    ListHints::from_bits(number as u16)
+fn hints_of(bits: u64, near: u64) -> ListHints {
+    let near = (near != 0).then_some(Lid(near));
+    ListHints { near, ..ListHints::from_bits(bits as u16) }
 }
 
 /// Hands out the commits of a payload, one after the other. With `halves`, also the intact first
@@ -89,9 +90,9 @@ fn decode_op<'b>(bytes: &mut &'b [u8]) -> Option<Op<'b>> {
     let [list, index, count, other, other_index] = numbers;
     let (list, other) = (Lid(list), Lid(other));
     Some(match tag {
-        0 => Op::CreateList { list, hints: hints_of(index) },
+        0 => Op::CreateList { list, hints: hints_of(index, count) },
         1 => Op::DeleteList { list },
-        2 => Op::SetHints { list, hints: hints_of(index) },
+        2 => Op::SetHints { list, hints: hints_of(index, count) },
         3 => Op::PutRecord { list, index, value: data.into() },
         4 => Op::DeleteRecord { list, index },
         5 => Op::WritePages { list, first_page: index, data: data.into() },
@@ -99,7 +100,7 @@ fn decode_op<'b>(bytes: &mut &'b [u8]) -> Option<Op<'b>> {
         7 => Op::PunchPages { list, first_page: index, count },
         8 => Op::MovePages { from: list, from_page: index, to: other, to_page: other_index, count },
         9 => Op::SwapPages { a: list, b: other },
-        10 => Op::RestoreList { list, hints: hints_of(index) },
+        10 => Op::RestoreList { list, hints: hints_of(index, count) },
         11 => Op::WriteBytes { list, offset_bytes: index, data: data.into() },
         _ => return None,
     })

@@ -13,8 +13,8 @@ use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::{
-    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, Layout, NodePtr, PageRef, PartialHeader,
-    Record, SegmentNo, Space, Superblock, Usage, Value, checksum,
+    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Hints, Key, Layout, NodePtr, PageRef,
+    PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value, checksum,
 };
 
 pub const UUID: Uuid = Uuid([0x5a; 16]);
@@ -271,7 +271,7 @@ pub fn chunk(pages: &[PageRef]) -> Value {
 pub fn first_entries(builder: &mut Builder) -> Vec<(Key, Value)> {
     let pages = [builder.page(0, &[1; 4096]), PageRef::ZERO, builder.page(2, b"short")];
     vec![
-        (list_key(1), Value::List(0)),
+        (list_key(1), Value::List(Hints::of_bits(0))),
         (record_key(1, 7), record(b"seven")),
         (chunk_key(1, 0), chunk(&pages)),
     ]
@@ -287,7 +287,7 @@ pub fn built(change: impl FnOnce(&mut Builder)) -> Vec<u8> {
     let mut builder = Builder::new();
     let first = first_entries(&mut builder);
     let first = builder.leaf(first);
-    let second = builder.leaf(vec![(list_key(2), Value::List(1))]);
+    let second = builder.leaf(vec![(list_key(2), Value::List(Hints::of_bits(1)))]);
     let children = vec![(list_key(1), first), (list_key(2), second)];
     let root = builder.inner(children);
     change(&mut builder);

@@ -5,6 +5,7 @@ use dendro_disk::{Lid, Result, View};
 
 use super::mover::{Moved, Mover};
 use super::place::Place;
+use super::search::Search;
 use super::stretch::{RunSearch, STRETCH_BYTES};
 use crate::engine::Engine;
 use crate::space::reserve::Accounts;
@@ -25,7 +26,7 @@ const FIRST_CREDIT_SHARE: u64 = 64;
 /// The position of the walk, and the bytes that it may still write.
 #[derive(Debug)]
 struct Pass {
-    next: Place,
+    search: Search,
     /// The log clock when the last walk ended; `None` while one is under way.
     ended_at: Option<u64>,
     /// The bytes that may still be written; `None` before the first step.
@@ -36,7 +37,12 @@ struct Pass {
 
 impl Default for Pass {
     fn default() -> Self {
-        Self { next: Place::START, ended_at: None, credit_bytes: None, user_bytes: 0 }
+        Self {
+            search: Search::new(Place::START),
+            ended_at: None,
+            credit_bytes: None,
+            user_bytes: 0,
+        }
     }
 }
 
@@ -87,30 +93,25 @@ impl IdleCoalescing {
             if !is_undisturbed() {
                 break;
             }
-            let stretch = match self.mover.find_stretch(view, pass.next, Lid::CLIENT_END) {
+            let stretch = match pass.search.step(&self.mover, view, Lid::CLIENT_END) {
                 // A part of the map cannot be read. The next walk tries again; a client that reads
                 // there gets the error.
                 Ok(RunSearch::Nothing) | Err(_) => {
-                    pass.next = Place::START;
+                    pass.search = Search::new(Place::START);
                     pass.ended_at = Some(self.volume.read().state().clock());
                     break;
                 }
-                Ok(RunSearch::Elsewhere(next)) => {
-                    pass.next = next;
-                    continue;
-                }
+                Ok(RunSearch::Elsewhere(_)) => continue,
                 Ok(RunSearch::Here(stretch)) => stretch,
             };
             if stretch.is_worth_it && stretch.is_quiet {
                 match self.mover.move_stretch(&stretch, &is_undisturbed)? {
                     Moved::Bytes(bytes) => pass.spend(bytes),
                     Moved::Unreadable => {}
-                    Moved::NoRoom | Moved::Stopped => break,
+                    Moved::NoRoom | Moved::Stopped => pass.search.put_back(stretch),
                 }
-                pass.next = stretch.end();
                 break;
             }
-            pass.next = stretch.end();
         }
         Ok(true)
     }

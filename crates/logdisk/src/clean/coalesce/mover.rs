@@ -7,7 +7,7 @@ use dendro_device::AlignedBuf;
 use dendro_disk::{Lid, Result, View};
 
 use super::place::Place;
-use super::stretch::{RunSearch, Stretch};
+use super::stretch::{RunSearch, Span, Stretch};
 use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::engine::Engine;
 use crate::log::partial::Content;
@@ -65,6 +65,15 @@ impl Mover {
         let until = until.min(Lid::CLIENT_END).0;
         let settings = self.accounts.clean_settings().coalescing;
         self.volume.look(|engine, nodes| engine.stretch_from(view, from, until, &settings, nodes))
+    }
+
+    /// The stretch of `span` as it is now.
+    pub(super) fn stretch_of(&self, view: View, span: Span) -> Result<Stretch> {
+        let settings = self.accounts.clean_settings().coalescing;
+        self.volume.look(|engine, nodes| {
+            let ancestry = engine.state().versions().ancestry(view)?;
+            engine.stretch_of(ancestry, span.clone(), &settings, nodes)
+        })
     }
 
     /// Whether there are enough clean segments, beyond those that are kept ready for others, to

@@ -4,6 +4,7 @@ use dendro_disk::{Lid, Result, View};
 
 use super::mover::{Moved, Mover};
 use super::place::Place;
+use super::search::Search;
 use super::stretch::RunSearch;
 
 /// The number of stretches that one call looks at.
@@ -42,18 +43,20 @@ pub(crate) fn coalesce(
     if !is_trial {
         mover.check_writable()?;
     }
-    let mut done = Coalesced { next: Some(from), ..Coalesced::default() };
-    for _ in 0..MAX_LOOKS {
-        let Some(at) = done.next.filter(|_| done.moved_bytes < MAX_MOVED_BYTES) else { break };
-        let stretch = match mover.find_stretch(view, at, until)? {
-            RunSearch::Nothing => {
-                done.next = None;
-                break;
-            }
-            RunSearch::Elsewhere(next) => {
-                done.next = Some(next);
-                continue;
-            }
+    let mut done = Coalesced::default();
+    let mut search = Search::new(from);
+    let mut looks = 0;
+    loop {
+        // At the end, what was gathered is handed out, so that the next call finds other lists.
+        let is_last = looks >= MAX_LOOKS || done.moved_bytes >= MAX_MOVED_BYTES;
+        if is_last && (!search.group() || done.moved_bytes >= 2 * MAX_MOVED_BYTES) {
+            done.next = Some(search.rest());
+            return Ok(done);
+        }
+        looks += 1;
+        let stretch = match search.step(mover, view, until)? {
+            RunSearch::Nothing => return Ok(done),
+            RunSearch::Elsewhere(_) => continue,
             RunSearch::Here(stretch) => stretch,
         };
         let mut saved_reads = 0;
@@ -70,16 +73,15 @@ pub(crate) fn coalesce(
                 }
                 Moved::Unreadable => done.unreadable += 1,
                 Moved::NoRoom | Moved::Stopped => {
-                    done.next = Some(stretch.place);
+                    search.put_back(stretch);
+                    done.next = Some(search.rest());
                     done.lacks_room = true;
-                    break;
+                    return Ok(done);
                 }
             }
         }
         done.page_bytes += stretch.page_bytes;
         done.reads_before += stretch.reads;
         done.reads_after += stretch.reads - saved_reads;
-        done.next = Some(stretch.end());
     }
-    Ok(done)
 }

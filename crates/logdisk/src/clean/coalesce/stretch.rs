@@ -7,6 +7,7 @@ use dendro_disk::{Lid, Locality, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
+use smallvec::{SmallVec, smallvec};
 
 use super::place::Place;
 use crate::blocks::{Fetch, gap_between};
@@ -20,9 +21,12 @@ use crate::state::item::ItemKey;
 use crate::versions::ancestry::Ancestry;
 
 /// The number of pages in a stretch. It is the most that the kernel reads at once.
-const STRETCH_PAGES: u64 = 256;
+pub(super) const STRETCH_PAGES: u64 = 256;
 /// The same in bytes.
 pub(super) const STRETCH_BYTES: u64 = STRETCH_PAGES * PAGE_SIZE as u64;
+
+/// A list with at most so many pages in its first stretch is short.
+pub(super) const MAX_SHORT_PAGES: usize = 64;
 
 /// Moving is worth it if it saves at least so many reads,
 const LEAST_SAVED: u64 = 2;
@@ -46,10 +50,39 @@ pub(super) enum RunSearch {
     Here(Stretch),
 }
 
+/// What a stretch consists of: a stretch of one list, or short lists that are neighbours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Span {
+    /// In ascending order; there is at least one.
+    pub(super) places: SmallVec<[Place; 1]>,
+    /// The list that gives the neighbourhood its name. It belongs to the stretch if it is short.
+    beside: Option<Lid>,
+}
+
+impl Span {
+    /// A span beside a list, without places yet.
+    pub(super) fn beside(list: Lid) -> Self {
+        Self { places: SmallVec::new(), beside: Some(list) }
+    }
+
+    fn of_list(place: Place) -> Self {
+        Self { places: smallvec![place], beside: None }
+    }
+
+    /// Its first place.
+    pub(super) fn first(&self) -> Place {
+        self.places[0]
+    }
+}
+
 /// A stretch that has pages.
 pub(super) struct Stretch {
-    pub(super) place: Place,
-    /// Bytes of its pages, without pages of zeros.
+    pub(super) span: Span,
+    /// The list that its list is near; `None` for a stretch of several lists.
+    pub(super) near: Option<Lid>,
+    /// The number of its pages, without pages of zeros,
+    pub(super) page_count: usize,
+    /// and their bytes.
     pub(super) page_bytes: u64,
     /// The number of reads of the device that these pages take.
     pub(super) reads: u64,
@@ -69,9 +102,10 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// The place where the next stretch may begin.
-    pub(super) const fn end(&self) -> Place {
-        Place { page: self.place.page + STRETCH_PAGES, ..self.place }
+    /// The place where the next stretch of its list may begin.
+    pub(super) fn end(&self) -> Place {
+        let first = self.span.first();
+        Place { page: first.page + STRETCH_PAGES, ..first }
     }
 
     pub(super) fn scattered_bytes(&self) -> u64 {
@@ -121,19 +155,35 @@ impl Engine {
             return Ok(RunSearch::Elsewhere(Place { list: list + 1, page: 0 }));
         }
         let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;
-        self.stretch_at(ancestry, Place { list, page }, settings, nodes).map(RunSearch::Here)
+        let span = Span::of_list(Place { list, page });
+        self.stretch_of(ancestry, span, settings, nodes).map(RunSearch::Here)
     }
 
-    fn stretch_at(
+    /// The stretch of `span` as `ancestry` sees it.
+    pub(super) fn stretch_of(
         &self,
         ancestry: Ancestry<'_>,
-        place: Place,
+        span: Span,
         settings: &CoalesceSettings,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
-        let hints = self.state().list_hints(ancestry, place.list, nodes)?;
-        let is_clustered = hints.is_some_and(|hints| hints.locality == Locality::Clustered);
-        let mut blocks = self.blocks_of(ancestry, place, nodes)?;
+        let (mut blocks, mut is_clustered, mut near) = (Vec::new(), false, None);
+        for place in &span.places {
+            // A list may have been deleted since it was found.
+            let Some(hints) = self.state().list_hints(ancestry, place.list, nodes)? else {
+                continue;
+            };
+            is_clustered |= hints.locality == Locality::Clustered;
+            near = hints.near.filter(|_| span.places.len() == 1 && span.beside.is_none());
+            blocks.extend(self.blocks_of(ancestry, *place, nodes)?);
+        }
+        if let Some(list) = span.beside
+            && self.state().has_list(ancestry, list.0, nodes)?
+            && !span.places.iter().any(|place| place.list == list.0)
+        {
+            let beside = self.blocks_of(ancestry, Place { list: list.0, page: 0 }, nodes)?;
+            blocks.extend(beside.into_iter().take(MAX_SHORT_PAGES));
+        }
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
         let is_small = |piece: &&[NamedPage]| {
@@ -150,7 +200,7 @@ impl Engine {
                 small.extend_from_slice(piece);
             }
         }
-        small.sort_by_key(|block| block.page_index);
+        small.sort_by_key(|block| (block.list, block.page_index));
         let fetch = |(number, block): (usize, &NamedPage)| {
             let pin = self.state().segments().pin(block.page.addr);
             let list = Lid(block.list);
@@ -164,7 +214,9 @@ impl Engine {
             || (saved_reads >= LEAST_SAVED_IN_CLUSTERED && is_clustered)
             || (settings.moves_everything && !small.is_empty());
         Ok(Stretch {
-            place,
+            span,
+            near,
+            page_count: blocks.len(),
             page_bytes,
             reads,
             saved_reads,
