@@ -910,6 +910,20 @@ int dendro_list_hints(const struct dendro_volume *volume,
                       uint32_t *hints);
 
 /**
+ * Puts the number of the list that a list is near into `*near`, or 0 if it is near none.
+ *
+ * Returns: 0.
+ *
+ * Errors: ENOENT: the version has no such list. ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int dendro_list_near(const struct dendro_volume *volume,
+                     struct dendro_view view,
+                     uint64_t list,
+                     uint64_t *near);
+
+/**
  * Puts up to `max` numbers of lists of a version into `lists`: those from `from` on, in their
  * order. List 2 says what the volume is; do not change it.
  *
@@ -1108,6 +1122,22 @@ int dendro_unit_close(struct dendro_unit *unit);
 int dendro_unit_create_list(const struct dendro_unit *unit, uint64_t list, uint32_t hints);
 
 /**
+ * Adds to a unit: creates an empty list beside another, with a number of dendro_list_allocate().
+ * `hints` is DENDRO_CLUSTERED or 0. Lists that are near the same list, and that list, are laid
+ * down together when their pages are moved. The list `near` need not exist.
+ *
+ * Returns: 0.
+ *
+ * Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+ *
+ * Threads: any.
+ */
+int dendro_unit_create_list_near(const struct dendro_unit *unit,
+                                 uint64_t list,
+                                 uint32_t hints,
+                                 uint64_t near);
+
+/**
  * Adds to a unit: deletes a list with all that it has.
  *
  * Returns: 0.
@@ -1119,7 +1149,7 @@ int dendro_unit_create_list(const struct dendro_unit *unit, uint64_t list, uint3
 int dendro_unit_delete_list(const struct dendro_unit *unit, uint64_t list);
 
 /**
- * Adds to a unit: changes the hints of a list.
+ * Adds to a unit: changes the hints of a list, which is near none afterwards.
  *
  * Returns: 0.
  *
@@ -1128,6 +1158,21 @@ int dendro_unit_delete_list(const struct dendro_unit *unit, uint64_t list);
  * Threads: any.
  */
 int dendro_unit_set_hints(const struct dendro_unit *unit, uint64_t list, uint32_t hints);
+
+/**
+ * Adds to a unit: changes the hints of a list and moves it beside another. With `near` 0 it is
+ * near none afterwards. See dendro_unit_create_list_near().
+ *
+ * Returns: 0.
+ *
+ * Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+ *
+ * Threads: any.
+ */
+int dendro_unit_move_list(const struct dendro_unit *unit,
+                          uint64_t list,
+                          uint32_t hints,
+                          uint64_t near);
 
 /**
  * Adds to a unit: puts a record of `len` bytes in place of the one at `index`, if there is one.
@@ -1499,6 +1544,22 @@ int dendro_version_receive(const struct dendro_volume *volume,
 int64_t dendro_versions_usage(const struct dendro_volume *volume,
                               struct dendro_usage *usages,
                               size_t max);
+
+/**
+ * Puts into `*bytes` how many bytes deleting all of `count` versions would free. That can be more
+ * than their `exclusive_bytes` together, which leave out what several of them share. It reads the
+ * whole map.
+ *
+ * Returns: 0.
+ *
+ * Errors: ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int dendro_versions_freed_by(const struct dendro_volume *volume,
+                             const struct dendro_view *views,
+                             size_t count,
+                             uint64_t *bytes);
 
 /**
  * Makes a client called `name` beside the one that the volume was made for, and puts the head of

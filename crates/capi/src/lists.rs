@@ -3,19 +3,20 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
-use dendrofs::disk::{self, Lid, ListHints};
+use dendrofs::disk::{self, Lid, ListHints, Locality};
 
 use crate::border::{fill, on, place};
 use crate::failure::{Failure, Result};
 use crate::types::{DENDRO_CLUSTERED, DENDRO_PAGE_SIZE, PageRange, View};
 use crate::volume::Volume;
 
-/// The hints that a program names.
-pub(crate) fn hints_of(hints: u32) -> Result<ListHints> {
-    let mut made = ListHints::default();
+/// The hints that a program names, of a list that is near `near`, or near none if that is 0.
+pub(crate) fn hints_of(hints: u32, near: u64) -> Result<ListHints> {
+    let near = (near != 0).then_some(Lid(near));
+    let mut made = ListHints { near, ..ListHints::default() };
     match hints {
         0 => {}
-        DENDRO_CLUSTERED => made.locality = dendrofs::disk::Locality::Clustered,
+        DENDRO_CLUSTERED => made.locality = Locality::Clustered,
         _ => return Err(Failure::invalid(format!("there are no hints {hints:#x}"))),
     }
     Ok(made)
@@ -59,9 +60,32 @@ pub extern "C" fn dendro_list_hints(
         let found = volume.disk().hints(view.into(), Lid(list))?;
         let found = found.ok_or_else(|| missing(format!("there is no list {list}")))?;
         if let Some(place) = hints {
-            let clustered = found == hints_of(DENDRO_CLUSTERED)?;
+            let clustered = found.locality == Locality::Clustered;
             place.write(if clustered { DENDRO_CLUSTERED } else { 0 });
         }
+        Ok(0)
+    })
+}
+
+/// Puts the number of the list that a list is near into `*near`, or 0 if it is near none.
+///
+/// Returns: 0.
+///
+/// Errors: ENOENT: the version has no such list. ESTALE: there is no such version. EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_list_near(
+    volume: Option<&Volume>,
+    view: View,
+    list: u64,
+    near: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        let place = place(near)?;
+        let found = volume.disk().hints(view.into(), Lid(list))?;
+        let found = found.ok_or_else(|| missing(format!("there is no list {list}")))?;
+        place.write(found.near.map_or(0, |near| near.0));
         Ok(0)
     })
 }
@@ -193,7 +217,8 @@ pub extern "C" fn dendro_pages_read_scattered(
     len: usize,
 ) -> c_int {
     on(volume, |call, volume| {
-        let ranges = ranges_of(call.bytes(ranges.cast(), count.saturating_mul(RANGE_LEN_BYTES))?);
+        let ranges: Vec<disk::PageRange> =
+            call.ranges(ranges, count)?.iter().map(|range| (*range).into()).collect();
         let pages_bytes = disk::PageRange::len_bytes_of(&ranges);
         if pages_bytes != len as u128 {
             let what = format!("pages of {pages_bytes} bytes do not take {len}");
@@ -203,20 +228,6 @@ pub extern "C" fn dendro_pages_read_scattered(
         volume.disk().read_scattered(view.into(), &ranges, buf)?;
         Ok(0)
     })
-}
-
-const RANGE_LEN_BYTES: usize = size_of::<PageRange>();
-
-/// The ranges that lie in the memory of a program.
-#[expect(clippy::host_endian_bytes, reason = "a program's numbers are as its machine has them")]
-fn ranges_of(bytes: &[u8]) -> Vec<disk::PageRange> {
-    let range = |bytes: &[u8; RANGE_LEN_BYTES]| {
-        let number = |at: usize| {
-            u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at * size_of::<u64>() + byte]))
-        };
-        disk::PageRange { list: Lid(number(0)), first_page: number(1), count: number(2) }
-    };
-    bytes.as_chunks().0.iter().map(range).collect()
 }
 
 /// Puts the index of the first page of a list that is `from` or more and no hole into `*page`.

@@ -17,6 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::slice;
 
+use crate::types::{PageRange, View};
+
 /// A call from C, for as long as `'c`. What the caller gave lives so long.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'c>(PhantomData<&'c ()>);
@@ -42,13 +44,33 @@ impl Call<'_> {
 impl<'c> Call<'c> {
     /// The memory that a caller gives to be read.
     pub(crate) fn bytes(self, data: *const c_void, len: usize) -> Result<&'c [u8], Wrong> {
+        self.given(data.cast(), len)
+    }
+
+    /// The names of versions that a caller gives.
+    pub(crate) fn views(self, data: *const View, len: usize) -> Result<&'c [View], Wrong> {
+        self.given(data, len)
+    }
+
+    /// The ranges of pages that a caller gives.
+    pub(crate) fn ranges(
+        self,
+        data: *const PageRange,
+        len: usize,
+    ) -> Result<&'c [PageRange], Wrong> {
+        self.given(data, len)
+    }
+
+    /// `len` values to be read. This is private, because any bits must be a `T`.
+    fn given<T>(self, data: *const T, len: usize) -> Result<&'c [T], Wrong> {
         if len == 0 {
             return Ok(&[]);
         }
-        check(data.cast::<u8>(), len)?;
-        // SAFETY: the pointer is not null, and the length is one that an object can have. By
-        // promise 1 so many bytes are there, and by promise 2 nobody changes them during `'c`.
-        Ok(unsafe { slice::from_raw_parts(data.cast(), len) })
+        check(data, len)?;
+        // SAFETY: the pointer is not null and aligned, and the length is one that an object can
+        // have. By promise 1 so many values are there, where any bits are one, since `T` is `u8` or
+        // a structure of numbers. By promise 2 nobody changes them during `'c`.
+        Ok(unsafe { slice::from_raw_parts(data, len) })
     }
 
     /// The memory that a caller gives to be filled. It is written to only.

@@ -154,6 +154,13 @@ pub struct PageRange {
     pub count: u64,
 }
 
+impl From<PageRange> for disk::PageRange {
+    fn from(range: PageRange) -> Self {
+        let PageRange { list, first_page, count } = range;
+        Self { list: disk::Lid(list), first_page, count }
+    }
+}
+
 /// A moment.
 #[repr(C)]
 #[derive(Clone, Copy)]

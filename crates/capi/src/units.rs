@@ -150,7 +150,26 @@ pub extern "C" fn dendro_unit_close(unit: Option<Box<Unit>>) -> c_int {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn dendro_unit_create_list(unit: Option<&Unit>, list: u64, hints: u32) -> c_int {
-    add(unit, || Ok(Op::CreateList { list: Lid(list), hints: hints_of(hints)? }))
+    add(unit, || Ok(Op::CreateList { list: Lid(list), hints: hints_of(hints, 0)? }))
+}
+
+/// Adds to a unit: creates an empty list beside another, with a number of dendro_list_allocate().
+/// `hints` is DENDRO_CLUSTERED or 0. Lists that are near the same list, and that list, are laid
+/// down together when their pages are moved. The list `near` need not exist.
+///
+/// Returns: 0.
+///
+/// Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_unit_create_list_near(
+    unit: Option<&Unit>,
+    list: u64,
+    hints: u32,
+    near: u64,
+) -> c_int {
+    add(unit, || Ok(Op::CreateList { list: Lid(list), hints: hints_of(hints, near)? }))
 }
 
 /// Adds to a unit: deletes a list with all that it has.
@@ -165,7 +184,7 @@ pub extern "C" fn dendro_unit_delete_list(unit: Option<&Unit>, list: u64) -> c_i
     add(unit, || Ok(Op::DeleteList { list: Lid(list) }))
 }
 
-/// Adds to a unit: changes the hints of a list.
+/// Adds to a unit: changes the hints of a list, which is near none afterwards.
 ///
 /// Returns: 0.
 ///
@@ -174,7 +193,25 @@ pub extern "C" fn dendro_unit_delete_list(unit: Option<&Unit>, list: u64) -> c_i
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn dendro_unit_set_hints(unit: Option<&Unit>, list: u64, hints: u32) -> c_int {
-    add(unit, || Ok(Op::SetHints { list: Lid(list), hints: hints_of(hints)? }))
+    add(unit, || Ok(Op::SetHints { list: Lid(list), hints: hints_of(hints, 0)? }))
+}
+
+/// Adds to a unit: changes the hints of a list and moves it beside another. With `near` 0 it is
+/// near none afterwards. See dendro_unit_create_list_near().
+///
+/// Returns: 0.
+///
+/// Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_unit_move_list(
+    unit: Option<&Unit>,
+    list: u64,
+    hints: u32,
+    near: u64,
+) -> c_int {
+    add(unit, || Ok(Op::SetHints { list: Lid(list), hints: hints_of(hints, near)? }))
 }
 
 /// Adds to a unit: puts a record of `len` bytes in place of the one at `index`, if there is one.

@@ -318,6 +318,31 @@ pub extern "C" fn dendro_versions_usage(
     })
 }
 
+/// Puts into `*bytes` how many bytes deleting all of `count` versions would free. That can be more
+/// than their `exclusive_bytes` together, which leave out what several of them share. It reads the
+/// whole map.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such version. EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_versions_freed_by(
+    volume: Option<&Volume>,
+    views: *const View,
+    count: usize,
+    bytes: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let place = place(bytes)?;
+        let views: Vec<disk::View> =
+            call.views(views, count)?.iter().map(|view| (*view).into()).collect();
+        place.write(volume.disk().freed_by(&views)?);
+        Ok(0)
+    })
+}
+
 /// Makes a client called `name` beside the one that the volume was made for, and puts the head of
 /// its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES,
 /// DENDRO_CLIENT_BLOCK and DENDRO_CLIENT_APPLICATION. A client of files has an empty root

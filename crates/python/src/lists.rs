@@ -78,6 +78,12 @@ impl Lists {
         Ok(hints.map(|hints| hints.locality == Locality::Clustered))
     }
 
+    /// The list that a list is near; None without one, or without such a list.
+    fn near(&self, py: Python<'_>, list: u64) -> PyResult<Option<u64>> {
+        let hints = self.gate.on(py, |volume| Ok(volume.disk().hints(self.view, Lid(list))?))?;
+        Ok(hints.and_then(|hints| hints.near).map(|near| near.0))
+    }
+
     /// The record at `index`, or None.
     fn record<'py>(
         &self,

@@ -41,9 +41,9 @@ pub(crate) struct Unit {
     collected: Mutex<Collected>,
 }
 
-fn hints(clustered: bool) -> ListHints {
+fn hints(clustered: bool, near: Option<u64>) -> ListHints {
     let locality = if clustered { Locality::Clustered } else { Locality::AsWritten };
-    ListHints { locality, ..ListHints::default() }
+    ListHints { locality, near: near.map(Lid), ..ListHints::default() }
 }
 
 impl Unit {
@@ -178,14 +178,21 @@ impl Unit {
     }
 
     /// Creates an empty list, and returns its number: `list`, or one that nobody has. A list that
-    /// is `clustered` is meant to be read from one end to the other.
-    #[pyo3(signature = (list = None, *, clustered = false))]
-    fn create_list(&self, py: Python<'_>, list: Option<u64>, clustered: bool) -> PyResult<u64> {
+    /// is `clustered` is meant to be read from one end to the other. Lists that are `near` the same
+    /// list, and that list, are laid down together when their pages are moved.
+    #[pyo3(signature = (list = None, *, clustered = false, near = None))]
+    fn create_list(
+        &self,
+        py: Python<'_>,
+        list: Option<u64>,
+        clustered: bool,
+        near: Option<u64>,
+    ) -> PyResult<u64> {
         let list = match list {
             Some(list) => list,
             None => self.gate.on(py, |volume| Ok(volume.disk().allocate_list()?))?.0,
         };
-        self.add(Op::CreateList { list: Lid(list), hints: hints(clustered) });
+        self.add(Op::CreateList { list: Lid(list), hints: hints(clustered, near) });
         Ok(list)
     }
 
@@ -194,10 +201,10 @@ impl Unit {
         self.add(Op::DeleteList { list: Lid(list) });
     }
 
-    /// Says how a list is meant to be read, as create_list() does.
-    #[pyo3(signature = (list, *, clustered))]
-    fn set_hints(&self, list: u64, clustered: bool) {
-        self.add(Op::SetHints { list: Lid(list), hints: hints(clustered) });
+    /// Says how a list is meant to be read, and which one it is near, as create_list() does.
+    #[pyo3(signature = (list, *, clustered, near = None))]
+    fn set_hints(&self, list: u64, clustered: bool, near: Option<u64>) {
+        self.add(Op::SetHints { list: Lid(list), hints: hints(clustered, near) });
     }
 
     /// Puts a record of 1 to MAX_RECORD_SIZE bytes in place of the one at `index`, if there is one.

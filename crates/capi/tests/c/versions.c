@@ -82,6 +82,18 @@ static void usage(dendro_volume *volume, dendro_view head)
 		heads += usages[at].view.branch == head.branch && usages[at].view.epoch == DENDRO_HEAD;
 	}
 	CHECK(heads == 1);
+
+	dendro_view views[2] = {usages[0].view, usages[1].view}, none = {77, DENDRO_HEAD};
+	uint64_t alone, together;
+	RETURNS(0, dendro_versions_freed_by(volume, NULL, 0, &alone));
+	CHECK(alone == 0);
+	RETURNS(0, dendro_versions_freed_by(volume, views, 1, &alone));
+	CHECK(alone == usages[0].exclusive_bytes);
+	RETURNS(0, dendro_versions_freed_by(volume, views, 2, &together));
+	CHECK(together > usages[0].exclusive_bytes + usages[1].exclusive_bytes);
+	RETURNS(-ESTALE, dendro_versions_freed_by(volume, &none, 1, &alone));
+	RETURNS(-EINVAL, dendro_versions_freed_by(volume, NULL, 1, &alone));
+	RETURNS(-EINVAL, dendro_versions_freed_by(volume, views, 1, NULL));
 	RETURNS(-EINVAL, dendro_versions_usage(volume, NULL, 4));
 	RETURNS(-EINVAL, dendro_versions_usage(NULL, usages, 4));
 }

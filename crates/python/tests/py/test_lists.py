@@ -189,6 +189,21 @@ def test_records_and_lists_are_iterated_past_a_batch(lists, number):
     assert list(now.records(number, 3000)) == [((1 << 64) - 1, b"last")]
 
 
+def test_a_list_is_made_beside_another_and_moves(lists, number):
+    now = lists.lists()
+    with lists.unit() as unit:
+        other = unit.create_list(near=number)
+    assert (now.near(other), now.near(number), now.near(999)) == (number, None, None)
+    with lists.unit() as unit:
+        unit.set_hints(other, clustered=True, near=77)
+    assert (now.near(other), now.is_clustered(other)) == (77, True)
+    with pytest.raises(LookupError), lists.unit() as unit:
+        unit.set_hints(other, clustered=False, near=0)
+    with lists.unit() as unit:
+        unit.set_hints(other, clustered=False)
+    assert now.near(other) is None
+
+
 def test_pages_are_zeroed_punched_moved_and_swapped(lists, number):
     now = lists.lists()
     with lists.unit() as unit:
