@@ -7,7 +7,7 @@ use dendro_base::sync::atomic::Ordering;
 use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Result};
 use dendro_format::roster::{MemberState, Regions};
 
-use crate::set::{DeviceSet, State};
+use crate::set::{DeviceSet, State, nothing_in_sync};
 
 /// The most bytes that are copied while writers wait.
 pub(crate) const PIECE_BYTES: u64 = 256 << 10;
@@ -110,8 +110,8 @@ impl<D: Device> DeviceSet<D> {
     /// all pieces, it has left. `None`: there is nothing to do. The caller paces it.
     ///
     /// # Errors
-    /// When the rosters cannot be written to any member. A member that fails is missing again,
-    /// which is no error.
+    /// When the rosters cannot be written to any member, or nothing can be read of the members that
+    /// have everything. A member that is brought up and fails is missing again, which is no error.
     pub fn bring_up_step(&self) -> Result<Option<BringUp>> {
         if self.is_read_only || !self.is_open.load(Ordering::Acquire) {
             return Ok(None);
@@ -129,7 +129,7 @@ impl<D: Device> DeviceSet<D> {
                 let uuid = state.slots[at].uuid;
                 let outcome = copy(&state, at, offset, len_bytes);
                 drop((state, copying));
-                if let Err(error) = outcome {
+                if let Err(error) = outcome? {
                     self.lose(vec![(uuid, error)], Some((offset, len_bytes)))?;
                     return Ok(Some(BringUp { path, copied_bytes: 0, is_done: false }));
                 }
@@ -221,26 +221,49 @@ impl<D: Device> DeviceSet<D> {
 }
 
 /// Copies a range to member `at`. What no member can read stays as it is: nobody else can read it
-/// either.
-fn copy<D: Device>(state: &State<D>, at: usize, offset: u64, len_bytes: u64) -> Result<()> {
-    let Some(to) = state.slots[at].written() else { return Ok(()) };
-    let read = |offset, buf: &mut [u8]| {
-        state.in_sync().any(|from| {
-            state.slots[from].in_sync().is_some_and(|device| device.read_at(offset, buf).is_ok())
-        })
-    };
+/// either. The outer error is of members in sync, and the inner one of that member.
+fn copy<D: Device>(state: &State<D>, at: usize, offset: u64, len_bytes: u64) -> Result<Result<()>> {
+    let Some(to) = state.slots[at].written() else { return Ok(Ok(())) };
     let mut buf = AlignedBuf::zeroed(len_bytes as usize);
-    if read(offset, &mut buf) {
-        write_unless_zero(&**to, offset, &buf)?;
+    let mut written = Ok(());
+    let mut sources = state.in_sync().filter_map(|from| state.slots[from].in_sync());
+    if sources.any(|from| from.read_at(offset, &mut buf).is_ok()) {
+        written = write_unless_zero(&**to, offset, &buf);
     } else {
         for (block, offset) in buf.chunks_mut(BLOCK_SIZE).zip((offset..).step_by(BLOCK_SIZE)) {
-            if read(offset, block) {
-                to.write_at(offset, block)?;
+            if read_block(state, offset, block)? {
+                written = written.and_then(|()| to.write_at(offset, block));
             }
         }
     }
-    state.slots[at].cursor_bytes.store(offset + len_bytes, Ordering::Relaxed);
-    Ok(())
+    if written.is_ok() {
+        state.slots[at].cursor_bytes.store(offset + len_bytes, Ordering::Relaxed);
+    }
+    Ok(written)
+}
+
+/// Reads a block from any member in sync. Returns false if all of them are there, and none can.
+fn read_block<D: Device>(state: &State<D>, offset: u64, block: &mut [u8]) -> Result<bool> {
+    let mut first = None;
+    for from in state.in_sync().filter_map(|from| state.slots[from].in_sync()) {
+        match is_readable(&**from, offset, block) {
+            Ok(true) => return Ok(true),
+            answer if !matches!(first, Some(Err(_))) => first = Some(answer),
+            _ => {}
+        }
+    }
+    first.unwrap_or_else(|| Err(nothing_in_sync()))
+}
+
+/// Reads a block again that could not be read. Returns false if only that cannot be read: it could
+/// not be read before either, and counts as copied. A device of which nothing can be read may be
+/// there again later, with all that it holds.
+pub(crate) fn is_readable(from: &impl Device, offset: u64, block: &mut [u8]) -> Result<bool> {
+    if from.read_at(offset, block).is_ok() {
+        return Ok(true);
+    }
+    from.read_at(0, block)?;
+    Ok(from.read_at(offset, block).is_ok())
 }
 
 /// Writes a piece. One of zeros is not written where there are zeros, so that images stay sparse.

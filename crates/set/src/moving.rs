@@ -8,7 +8,7 @@ use dendro_device::{AlignedBuf, BLOCK_SIZE, Device, Error as DeviceError, Result
 use dendro_format::roster::extents::{HEAD_SEGMENTS, TAIL_LEN_BYTES};
 use dendro_format::roster::{MAX_MEMBERS, MemberState};
 
-use crate::bring_up::{BringUp, PIECE_BYTES, write_unless_zero};
+use crate::bring_up::{BringUp, PIECE_BYTES, is_readable, write_unless_zero};
 use crate::error::{Error, Result};
 use crate::member::{self, Slot};
 use crate::set::{DeviceSet, State};
@@ -93,10 +93,9 @@ impl<D: Device> State<D> {
             write_unless_zero(&**to, target, &buf)?;
             return Ok(len_bytes);
         }
-        // What cannot be read could not be read before either.
         let places = (source..).zip(target..).step_by(BLOCK_SIZE);
         for (block, (source, target)) in buf.chunks_mut(BLOCK_SIZE).zip(places) {
-            if from.read_at(source, block).is_ok() {
+            if is_readable(&**from, source, block)? {
                 to.write_at(target, block)?;
             }
         }

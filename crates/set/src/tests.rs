@@ -1,6 +1,7 @@
 //! Sets over simulated devices.
 
 mod flushing;
+mod gone;
 mod spread;
 mod waiting;
 
