@@ -38,6 +38,7 @@ pub fn fuse_options(config: &Config) -> FuseOptions {
         noatime: options.atime == AtimePolicy::Noatime,
         nosymfollow: !options.symfollow,
         order: options.order,
+        xattr: options.xattr,
         block_device: false,
         threads: options.threads,
         transport: options.transport,

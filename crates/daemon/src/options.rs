@@ -66,7 +66,7 @@ const FOREIGN_PREFIXES: [&str; 9] = [
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, compress=, discard, discard=, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
-                     remount, sync, dirsync, order=, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
+                     remount, sync, dirsync, xattr, noxattr, order=, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
                      snapshot=, at=, retain=, recover=, device=, degraded, check, nocheck, snapdir, nosnapdir, metrics=, users=, group=, \
                      owner, noowner";
@@ -141,6 +141,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Whether symbolic links are followed.
     pub symfollow: bool,
+    /// Whether programs have extended attributes and access control lists.
+    pub xattr: bool,
     /// The source in the table of mounts.
     pub fs_name: Option<String>,
     /// The version; by default the main branch's head.
@@ -189,6 +191,7 @@ impl Default for MountOptions {
             suid: true,
             exec: true,
             symfollow: true,
+            xattr: true,
             fs_name: None,
             version: VersionName::default(),
             snapdir: true,
@@ -298,6 +301,8 @@ impl MountOptions {
             "relatime" => self.atime = AtimePolicy::Relatime,
             "noatime" => self.atime = AtimePolicy::Noatime,
             "strictatime" => self.atime = AtimePolicy::Strictatime,
+            "xattr" => self.xattr = true,
+            "noxattr" => self.xattr = false,
             "direct" => self.direct = Direct::Always,
             "discard" => self.discards = Discards::InTime,
             "nodiscard" => self.discards = Discards::Never,

@@ -78,6 +78,8 @@ pub(crate) struct Adapter {
     /// Whether the kernel collects what programs write.
     kernel_collects: AtomicBool,
     sync: SyncSwitch,
+    /// Whether files have extended attributes for programs.
+    has_xattrs: bool,
     on_unmount: OnceLock<Box<OnUnmount>>,
     notifier: OnceLock<Notifier>,
     interrupts: Interrupts,
@@ -87,7 +89,12 @@ pub(crate) struct Adapter {
 pub(crate) type OnUnmount = dyn Fn() + Send + Sync;
 
 impl Adapter {
-    pub(crate) fn new(current: Arc<CurrentFs>, report: Arc<Report>, sync: SyncSwitch) -> Self {
+    pub(crate) fn new(
+        current: Arc<CurrentFs>,
+        report: Arc<Report>,
+        sync: SyncSwitch,
+        has_xattrs: bool,
+    ) -> Self {
         Self {
             current,
             report,
@@ -96,10 +103,17 @@ impl Adapter {
             kernel_checks_flags: AtomicBool::new(false),
             kernel_collects: AtomicBool::new(false),
             sync,
+            has_xattrs,
             on_unmount: OnceLock::new(),
             notifier: OnceLock::new(),
             interrupts: Interrupts::default(),
         }
+    }
+
+    /// Answers `ENOSYS` where there are no extended attributes. After that the kernel sends no
+    /// request of this kind, and answers EOPNOTSUPP itself.
+    const fn check_xattrs(&self) -> Result<()> {
+        if self.has_xattrs { Ok(()) } else { Err(Errno::NOSYS) }
     }
 
     /// Sets what to do when the file system is unmounted, if the kernel reports that. Only the
@@ -499,6 +513,7 @@ impl FileSystem for Adapter {
         value: &[u8],
         how: SetxattrHow,
     ) -> Result<()> {
+        self.check_xattrs()?;
         let fs = self.current.lock();
         let flags = XattrFlags::from_bits_truncate(how.flags);
         self.answer("setxattr", fs.setxattr(Ino(node), name, value, flags))?;
@@ -515,18 +530,21 @@ impl FileSystem for Adapter {
     }
 
     fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        self.check_xattrs()?;
         let fs = self.current.lock();
         let value = self.answer("getxattr", fs.getxattr(Ino(node), name))?;
         Ok(copy_out(&value, out))
     }
 
     fn listxattr(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
+        self.check_xattrs()?;
         let fs = self.current.lock();
         let names = self.answer("listxattr", fs.listxattr(Ino(node)))?;
         Ok(copy_out(&names, out))
     }
 
     fn removexattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
+        self.check_xattrs()?;
         let fs = self.current.lock();
         let answer = fs.removexattr(Ino(node), name);
         self.sync_file(&fs, node, self.answer("removexattr", answer))

@@ -70,6 +70,10 @@ pub struct MountOptions {
     pub nosymfollow: bool,
     /// When the kernel hands over what programs write.
     pub order: Order,
+    /// Whether programs have extended attributes and access control lists. Without them the kernel
+    /// asks for none, which saves a round trip where a file is first written, and others where
+    /// files are copied.
+    pub xattr: bool,
     /// The source is a block device, which the kernel claims for the mount. Then sync(2) and
     /// syncfs(2) reach the file system, and umount(2) waits for the work of
     /// [`Mount::set_on_unmount`]. Only root can have this.
@@ -102,6 +106,7 @@ impl Default for MountOptions {
             noatime: false,
             nosymfollow: false,
             order: Order::Strict,
+            xattr: true,
             block_device: false,
             threads: None,
             transport: Choice::Auto,
@@ -162,7 +167,7 @@ impl Mount {
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
         let current = Arc::new(CurrentFs::new(fs));
         let sync = SyncSwitch::new(options.sync, options.dirsync);
-        let adapter = Adapter::new(Arc::clone(&current), report, sync.clone());
+        let adapter = Adapter::new(Arc::clone(&current), report, sync.clone(), options.xattr);
         let snapshots = options.past.clone().map(SnapshotDir::new);
         let router = Router::new(adapter, snapshots, options.timings.clone());
         let session = Session::start(mounted, router, serving(options))

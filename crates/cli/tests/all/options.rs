@@ -188,3 +188,36 @@ fn a_remount_refuses_dirsync_unless_it_is_in_force() {
     assert!(scratch.inside("directory").is_dir(), "names are still durable at once");
     scratch.umount();
 }
+
+#[test]
+fn on_a_mount_without_extended_attributes_there_are_none_and_they_stay_in_the_volume() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let flags = rustix::fs::XattrFlags::empty();
+    let marked = scratch.inside("marked");
+    fs::write(&marked, "x").unwrap();
+    rustix::fs::setxattr(&marked, "user.colour", b"green", flags).unwrap();
+    scratch.umount();
+
+    scratch.mount_with("noxattr");
+    let mut value = [0; 16];
+    let found = rustix::fs::getxattr(&marked, "user.colour", &mut value);
+    assert_eq!(found, Err(rustix::io::Errno::OPNOTSUPP));
+    let set = rustix::fs::setxattr(&marked, "user.colour", b"red", flags);
+    assert_eq!(set, Err(rustix::io::Errno::OPNOTSUPP));
+    for number in 0..50 {
+        fs::write(scratch.inside(&format!("new{number}")), "x").unwrap();
+    }
+    assert!(in_force(&scratch).contains(&"noxattr".into()));
+    let mount = scratch.mount_point();
+    let refused = scratch.dendro(["set", &mount, "xattr"]);
+    refused.fails(1, &["xattr cannot be changed while it is mounted"]);
+    scratch.umount();
+
+    scratch.mount_with("xattr");
+    let len = rustix::fs::getxattr(&marked, "user.colour", &mut value).unwrap();
+    assert_eq!(&value[..len], b"green");
+}

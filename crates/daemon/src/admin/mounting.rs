@@ -72,6 +72,7 @@ impl Daemon<'_> {
             sync: options.sync,
             dirsync: options.dirsync,
             order: options.order,
+            xattr: options.xattr,
             past: self.past(view, &options),
             timings: Some(Arc::clone(&self.timings)),
             ..FuseOptions::default()

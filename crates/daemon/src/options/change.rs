@@ -165,6 +165,7 @@ impl MountOptions {
         ];
         let flags = [
             (!self.symfollow, "nosymfollow"),
+            (!self.xattr, "noxattr"),
             (self.sync, "sync"),
             (self.dirsync, "dirsync"),
             (self.check, "check"),

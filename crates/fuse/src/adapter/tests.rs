@@ -25,7 +25,8 @@ fn adapter_with_file(sync_mode: SyncMode) -> (Arc<ModelDisk>, Adapter, u64) {
     let clock = Arc::new(SystemClock);
     let fs = dendro_fs::FileSystem::mount(dynamic, Options::default(), clock).unwrap();
     let sync = SyncSwitch::new(sync_mode == SyncMode::All, sync_mode == SyncMode::Names);
-    let adapter = Adapter::new(Arc::new(CurrentFs::new(Arc::new(fs))), Arc::new(|_, _| ()), sync);
+    let adapter =
+        Adapter::new(Arc::new(CurrentFs::new(Arc::new(fs))), Arc::new(|_, _| ()), sync, true);
     let file = adapter.mknod(&request(), 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
     (disk, adapter, file)
 }
