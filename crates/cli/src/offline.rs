@@ -212,7 +212,7 @@ pub(crate) fn coalesce(
 /// Resizes an unmounted volume, and calls `show` with how far it is.
 pub(crate) fn resize(
     source: &Path,
-    request: ResizeRequest,
+    request: &ResizeRequest,
     mut show: impl FnMut(ResizeProgress),
 ) -> Result<Resized, Failure> {
     let fail =

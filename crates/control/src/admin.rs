@@ -129,7 +129,7 @@ pub trait Admin: Cleaning {
     /// Why it was not done; the volume is as before.
     fn resize(
         &self,
-        _request: ResizeRequest,
+        _request: &ResizeRequest,
         _tell: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
     ) -> Result<Resized, AdminError> {
         Err(AdminError("nothing is resized here".into()))

@@ -274,7 +274,7 @@ impl Server {
             ),
             Command::Resize(resize) => Some(
                 admin
-                    .resize(*resize, &mut |progress| tell(Outcome::Resizing(progress)))
+                    .resize(resize, &mut |progress| tell(Outcome::Resizing(progress)))
                     .map(Outcome::Resized),
             ),
             Command::ServeBlockDevices(asked) => {

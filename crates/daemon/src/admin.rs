@@ -146,7 +146,7 @@ impl Admin for Daemon<'_> {
 
     fn resize(
         &self,
-        request: ResizeRequest,
+        request: &ResizeRequest,
         tell: &mut dyn FnMut(ResizeProgress) -> ControlFlow<()>,
     ) -> Result<Resized, AdminError> {
         let (disk, device) = self.volume.parts();

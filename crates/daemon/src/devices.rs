@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::holder::is_same_file;
 use crate::resizing::{Tell, shrink};
 use crate::text;
-use crate::volume::devices::{Devices, device_infos, name_of};
+use crate::volume::devices::{Devices, device_infos, member, name_of};
 use crate::volume::{random_bytes, signature};
 
 /// The devices of the volume of `disk`, which was opened as `source`.
@@ -80,22 +80,6 @@ pub fn change(
         }
     }
     Ok(info(disk, devices, source))
-}
-
-/// The device that a path or UUID names.
-fn member(devices: &Devices, named: &str) -> Result<MemberInfo, Failure> {
-    let members = devices.members();
-    let uuid = named.parse::<Uuid>().ok();
-    let is_named = |member: &&MemberInfo| {
-        uuid == Some(member.uuid)
-            || member.path == Path::new(named)
-            || member.is_present && is_same_file(&member.path, Path::new(named))
-    };
-    members.iter().find(is_named).cloned().ok_or_else(|| {
-        Failure::new(format_args!(
-            "{named}: is none of the volume's devices, which `dendro device list` shows"
-        ))
-    })
 }
 
 /// The device that is to be replaced by the one at `new`.

@@ -1,5 +1,7 @@
 //! Resizing a volume, mounted or not.
 
+mod members;
+
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_logdisk::{LogDisk, ShrinkProgress};
 
 use crate::text;
-use crate::volume::devices::Devices;
+use crate::volume::devices::{Devices, member};
 
 const BACKUPS_BYTES: u64 = BACKUP_SLOT_COUNT * SUPERBLOCK_LEN_BYTES as u64;
 
@@ -29,14 +31,16 @@ pub type Tell<'t> = dyn FnMut(ResizeProgress) -> ControlFlow<()> + 't;
 pub fn resize(
     disk: &LogDisk,
     device: &Devices,
-    request: ResizeRequest,
+    request: &ResizeRequest,
     tell: &mut Tell<'_>,
 ) -> Result<Resized, String> {
     if device.is_spread() {
         return resize_spread(disk, device, request, tell);
     }
-    if device.is_listed() {
-        return Err("the volume lies on several devices, or may, and so keeps its length".into());
+    if let Some(named) = &request.device {
+        return Err(format!(
+            "{named}: the volume is not spread over several devices, so leave out --device"
+        ));
     }
     let before_bytes = size_bytes(disk, device);
     let superblock = disk.superblock();
@@ -49,10 +53,15 @@ pub fn resize(
     };
     let whole_bytes = wanted_bytes - wanted_bytes % segment_bytes;
     let len_bytes = if request.to == ResizeTo::Max { u64::MAX } else { whole_bytes };
-    let device_len_bytes = if device.is_resizable() { whole_bytes } else { present_bytes };
+    let mut device_len_bytes = if device.is_resizable() { whole_bytes } else { present_bytes };
+    if device.is_listed() {
+        // Members become no shorter.
+        device_len_bytes = device_len_bytes.max(device.len_bytes());
+    }
     if !device.is_resizable() && whole_bytes > present_bytes {
         return Err(format!(
-            "the block device has {}, and so the volume cannot have {}; make the device larger first",
+            "there is room for {} on the block device, or on one of them, and so the volume cannot \
+             have {}; make it larger first",
             text::size(present_bytes),
             text::size(wanted_bytes)
         ));
@@ -65,37 +74,55 @@ pub fn resize(
     if request.to != ResizeTo::Max && (is_smaller || is_cut_off) {
         shrink(disk, device, whole_bytes, device_len_bytes, tell)?;
     } else {
-        disk.grow(len_bytes, device_len_bytes.max(present_bytes))
-            .map_err(|error| not_grown(&error))?;
+        let device_len_bytes = device_len_bytes.max(present_bytes);
+        let lengthens = device.is_listed() && device_len_bytes > device.len_bytes();
+        if lengthens {
+            members::announce(disk, device, device_len_bytes)?;
+        }
+        let grown = disk.grow(len_bytes, device_len_bytes);
+        if lengthens {
+            members::state_ends(disk)?;
+        }
+        grown.map_err(|error| members::not_grown(&error))?;
     }
     Ok(resized(disk, device, before_bytes, wanted_bytes))
 }
 
-/// Resizes a volume that is spread over devices, within what these have room for. Behind the
-/// segments there is always the same.
+/// Resizes a volume that is spread over devices. If these have no room for it, they take in what
+/// they have got since; one of them is made longer if the request names it. Behind the segments
+/// there is always the same.
 fn resize_spread(
     disk: &LogDisk,
     device: &Devices,
-    request: ResizeRequest,
+    request: &ResizeRequest,
     tell: &mut Tell<'_>,
 ) -> Result<Resized, String> {
     let before_bytes = device.len_bytes();
     let superblock = disk.superblock();
     let segment_bytes = superblock.layout.segment_size_bytes();
-    let most_bytes = device.most_len_bytes().unwrap_or(before_bytes);
+    let named = request.device.as_deref().map(|named| member(device, named));
+    let named = named.transpose().map_err(|failure| failure.message)?;
+    if let Some(one) = named.as_ref().filter(|one| one.leaves) {
+        return Err(format!("{}: is leaving the volume, so name another one", one.path.display()));
+    }
+    let gained_bytes = members::gained_bytes(device, named.as_ref())?;
+    let present_bytes = device.most_len_bytes().unwrap_or(before_bytes);
+    let most_bytes = present_bytes.max(before_bytes).saturating_add(gained_bytes);
     let wanted_bytes = match request.to {
         ResizeTo::Bytes(bytes) => bytes,
         ResizeTo::More(bytes) => {
             (before_bytes - BACKUPS_BYTES).checked_add(bytes).ok_or("that is too large")?
         }
-        ResizeTo::Max => most_bytes.max(before_bytes) - BACKUPS_BYTES,
+        ResizeTo::Max => most_bytes - BACKUPS_BYTES,
     };
     let len_bytes = (wanted_bytes - wanted_bytes % segment_bytes).saturating_add(BACKUPS_BYTES);
-    if len_bytes > most_bytes.max(before_bytes) {
+    let lacking_bytes = len_bytes.saturating_sub(most_bytes);
+    if lacking_bytes > 0 && named.is_none() {
         return Err(format!(
             "the volume lies spread over devices that have room for {}, and so it cannot have {}; \
-             `dendro device add` adds another device, and `dendro device replace` puts a larger \
-             one in the place of one",
+             --device PATH makes one of them longer that is an image file; `dendro device add` \
+             adds another device, and `dendro device replace` puts a larger one in the place of \
+             one",
             text::size(most_bytes),
             text::size(wanted_bytes)
         ));
@@ -103,10 +130,14 @@ fn resize_spread(
     superblock
         .layout_on(len_bytes, len_bytes)
         .map_err(|malformed| format!("{}: {}", text::size(wanted_bytes), malformed.problem))?;
-    match len_bytes < before_bytes {
-        true => shrink(disk, device, len_bytes, len_bytes, tell)?,
-        false => disk.grow(u64::MAX, len_bytes).map_err(|error| not_grown(&error))?,
+    if len_bytes < before_bytes {
+        shrink(disk, device, len_bytes, len_bytes, tell)?;
+        return Ok(resized(disk, device, before_bytes, wanted_bytes));
     }
+    if len_bytes > present_bytes {
+        members::lengthen(disk, device, named.as_ref(), lacking_bytes)?;
+    }
+    disk.grow(u64::MAX, len_bytes).map_err(|error| members::not_grown(&error))?;
     Ok(resized(disk, device, before_bytes, wanted_bytes))
 }
 
@@ -120,16 +151,6 @@ fn resized(disk: &LogDisk, device: &Devices, before_bytes: u64, wanted_bytes: u6
         segment_bytes: layout.segment_size_bytes(),
         segment_count: layout.segment_count(),
         available_bytes: disk.space().available_bytes,
-    }
-}
-
-/// Why a volume could not become longer.
-fn not_grown(error: &dendro_disk::Error) -> String {
-    match error {
-        dendro_disk::Error::NoSpace { .. } => {
-            "the file system that holds it is full: free some room there".to_owned()
-        }
-        error => error.to_string(),
     }
 }
 

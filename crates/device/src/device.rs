@@ -184,6 +184,13 @@ pub trait Device: Send + Sync {
         0
     }
 
+    /// If it is a set of several devices, the bytes at which those end that are there, or are about
+    /// to. What lies on them states it, so that each is found although it has become longer by
+    /// other means.
+    fn member_ends(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// Makes the device longer, and writes `tail` to its new end. A crash leaves it as it was, or
     /// longer and with the tail; when this returns, the latter is durable. What lies before the
     /// tail, behind the old end, may have any value. If the device has become as long already by
@@ -263,6 +270,9 @@ macro_rules! forward_to_device {
             }
             fn parts_version(&self) -> u64 {
                 (**self).parts_version()
+            }
+            fn member_ends(&self) -> Vec<u64> {
+                (**self).member_ends()
             }
             fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
                 (**self).extend(len_bytes, tail, allocates)

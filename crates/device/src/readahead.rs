@@ -411,6 +411,10 @@ impl<D: Device> Device for ReadAhead<D> {
         self.device.parts_version()
     }
 
+    fn member_ends(&self) -> Vec<u64> {
+        self.device.member_ends()
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         let start = len_bytes.saturating_sub(tail.len() as u64);
         let extend = || self.device.extend(len_bytes, tail, allocates);

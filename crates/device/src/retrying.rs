@@ -103,6 +103,10 @@ impl<D: Device> Device for Retrying<D> {
         self.below.parts_version()
     }
 
+    fn member_ends(&self) -> Vec<u64> {
+        self.below.member_ends()
+    }
+
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
         self.below.extend(len_bytes, tail, allocates)
     }

@@ -21,6 +21,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use self::extents::{Extent, spread_len_bytes};
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+use crate::superblock::MAX_MEMBER_ENDS;
 use crate::{Malformed, Result, can_be_counted, checksum};
 
 /// What every roster starts with.
@@ -60,7 +61,8 @@ const CLASS_FAST: u8 = 1;
 /// |     66 |    1 | `clean`            | 1: everything was flushed, and nothing written since |
 /// |     67 |    1 | `reserved_a`       | zero                                                 |
 /// |     68 |    2 | `extent_count`     | extents; zero in kind 1                              |
-/// |     70 |   58 | `reserved_c`       | zero                                                 |
+/// |     70 |    8 | `end`              | the byte at which the member ends, behind its rosters; 0 of older software |
+/// |     78 |   50 | `reserved_c`       | zero                                                 |
 /// |    128 | 2048 | `members`          | the members ([`MemberV1`]); zero behind the last     |
 /// |   2176 | 1920 | `reserved_b`       | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -79,7 +81,8 @@ pub struct RosterV1 {
     clean: u8,
     reserved_a: u8,
     extent_count: U16,
-    reserved_c: [u8; 58],
+    end: U64,
+    reserved_c: [u8; 50],
     members: [u8; 2048],
     reserved_b: [u8; 1920],
 }
@@ -88,6 +91,7 @@ const _: () = assert!(size_of::<RosterV1>() == HEADER_LEN_BYTES);
 const _: () = assert!(offset_of!(RosterV1, members) == 128);
 const _: () = assert!(MAX_MEMBERS * MEMBER_LEN_BYTES == 2048);
 const _: () = assert!(MAX_MEMBERS == extents::MAX_COLUMNS);
+const _: () = assert!(2 * MAX_MEMBERS == MAX_MEMBER_ENDS);
 const _: () = assert!(extents::MAX_EXTENTS * extents::EXTENT_LEN_BYTES <= BITS_LEN_BYTES);
 
 /// A member in a roster, version 1.
@@ -217,6 +221,9 @@ pub struct Roster {
     pub set: Uuid,
     /// The member that it lies on.
     pub member: Uuid,
+    /// The byte at which that member ends, behind its rosters. `None`: at the end of its device, as
+    /// older software has it.
+    pub end_bytes: Option<u64>,
     /// Grows with each roster that the set writes.
     pub generation: u64,
     /// The length of the volume. Of mirrored members, each has so many bytes for it.
@@ -306,6 +313,7 @@ impl Roster {
         header.member_count = (self.members.len().min(MAX_MEMBERS) as u16).into();
         header.set = self.set.0;
         header.member = self.member.0;
+        header.end = self.end_bytes.unwrap_or(0).into();
         header.generation = self.generation.into();
         header.set_len = self.set_len_bytes.into();
         header.kind = if self.extents.is_some() { KIND_SPREAD } else { KIND_MIRRORED };
@@ -380,6 +388,7 @@ impl Roster {
         let roster = Self {
             set: Uuid(raw.set),
             member: Uuid(raw.member),
+            end_bytes: Some(raw.end.get()).filter(|end| *end > 0),
             generation: raw.generation.get(),
             set_len_bytes,
             region_size_log2,

@@ -91,6 +91,8 @@ pub const READ_ONLY_REMOVALS: u64 = 1 << 0;
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = READ_ONLY_REMOVALS;
 /// Bytes that a label may have.
 pub const LABEL_LEN_BYTES: usize = 64;
+/// The most ends of members that a superblock states: two for each.
+pub const MAX_MEMBER_ENDS: usize = 16;
 
 const RETIRED_LEN_BYTES: usize = MAX_RETIRED * size_of::<RetiredV1>();
 const STATE_CLEAN: u8 = 1;
@@ -125,7 +127,8 @@ const CHECKSUM_CRC32C: u8 = 1;
 /// |    188 | 2048 | `retired`            | the list ([`RetiredV1`]); zero behind its end      |
 /// |   2236 |    8 | `mirror_addr`        | where the checkpoint lies once more; 0: nowhere    |
 /// |   2244 |    8 | `max_len`            | bytes up to which the device grows by itself; 0: it does not |
-/// |   2252 | 1844 | `reserved`           | zero                                               |
+/// |   2252 |  128 | `member_ends`        | the bytes at which members of the set end, or are about to; zero behind the last |
+/// |   2380 | 1716 | `reserved`           | zero                                               |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperblockV1 {
@@ -154,13 +157,15 @@ pub struct SuperblockV1 {
     retired: [u8; 2048],
     mirror_addr: U64,
     max_len: U64,
-    reserved: [u8; 1844],
+    member_ends: [u8; 128],
+    reserved: [u8; 1716],
 }
 
 const _: () = assert!(size_of::<SuperblockV1>() == SUPERBLOCK_LEN_BYTES);
 const _: () = assert!(offset_of!(SuperblockV1, segment_size_log2) == 64);
 const _: () = assert!(offset_of!(SuperblockV1, label) == 120);
 const _: () = assert!(offset_of!(SuperblockV1, mirror_addr) == 188 + RETIRED_LEN_BYTES);
+const _: () = assert!(MAX_MEMBER_ENDS * size_of::<u64>() == 128);
 
 /// A superblock in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,6 +208,10 @@ pub struct Superblock {
     /// The length in bytes up to which the device becomes longer by itself when the volume gets
     /// full; 0: it does not. It counts with [`COMPATIBLE_GROWS`] alone.
     pub max_len_bytes: u64,
+    /// The bytes at which the members of the set end that were there, or are about to: before them
+    /// lie their rosters. A device that has become longer by other means is found by that. They
+    /// count with [`INCOMPATIBLE_SET`] alone.
+    pub member_ends: Vec<u64>,
 }
 
 impl Superblock {
@@ -216,6 +225,10 @@ impl Superblock {
             self.retired.iter().take(MAX_RETIRED).map(Retired::encode).collect();
         let mut retired = [0; RETIRED_LEN_BYTES];
         retired[..size_of_val(&entries[..])].copy_from_slice(entries.as_bytes());
+        let mut ends = [0; MAX_MEMBER_ENDS * size_of::<u64>()];
+        for (slot, end) in ends.chunks_mut(size_of::<u64>()).zip(&self.member_ends) {
+            slot.copy_from_slice(&end.to_le_bytes());
+        }
         let mut raw = Box::new(SuperblockV1 {
             magic: MAGIC,
             crc32c: U32::ZERO,
@@ -242,6 +255,7 @@ impl Superblock {
             retired,
             mirror_addr: self.checkpoint_mirror.map_or(0, |mirror| mirror.0).into(),
             max_len: self.max_len_bytes.into(),
+            member_ends: ends,
             reserved: FromZeros::new_zeroed(),
         });
         raw.crc32c = checksum(&raw.as_bytes()[12..]).into();
@@ -276,6 +290,9 @@ impl Superblock {
         };
         let grows = raw.compatible.get() & COMPATIBLE_GROWS != 0;
         let has_mirrors = raw.incompatible.get() & INCOMPATIBLE_MIRRORS != 0;
+        let is_on_set = raw.incompatible.get() & INCOMPATIBLE_SET != 0;
+        let ends = <[U64]>::ref_from_bytes(&raw.member_ends).unwrap_or_default();
+        let ends = ends.iter().map(|end| end.get()).filter(|end| is_on_set && *end > 0);
         let label_len = raw.label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_LEN_BYTES);
         Ok(Self {
             uuid: Uuid(raw.uuid),
@@ -297,6 +314,7 @@ impl Superblock {
             checkpoint_mirror: Some(Addr(raw.mirror_addr.get()))
                 .filter(|mirror| has_mirrors && mirror.0 != 0),
             max_len_bytes: if grows { raw.max_len.get() } else { 0 },
+            member_ends: ends.collect(),
         })
     }
 }

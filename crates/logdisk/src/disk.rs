@@ -254,6 +254,17 @@ impl LogDisk {
         self.volume.mark_features(INCOMPATIBLE_SET | spread)
     }
 
+    /// States durably where the members of a set end, if that was stated otherwise. What is stated
+    /// is true when it is called before and after one of them takes in more of its device.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds an image is full; [`Error::ReadOnly`];
+    /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
+    pub fn state_member_ends(&self) -> Result<()> {
+        self.volume.check_writable(&self.volume.read())?;
+        self.volume.mark_member_ends()
+    }
+
     /// The length of the device, which may be longer than the volume.
     pub fn device_len_bytes(&self) -> u64 {
         self.volume.device().len_bytes()

@@ -186,6 +186,7 @@ pub(crate) fn make(
         retired: Vec::new(),
         checkpoint_mirror: None,
         max_len_bytes: options.max_len_bytes,
+        member_ends: device.member_ends(),
     };
     let mut segments = Segments::new(layout);
     segments.restore_page_counts(PageCounts::of_new_volume());

@@ -481,6 +481,19 @@ impl Volume {
         })
     }
 
+    /// Has a superblock state where the members of the set end, unless the newest one does.
+    ///
+    /// # Errors
+    /// As [`Self::append_superblock`].
+    pub(crate) fn mark_member_ends(&self) -> Result<()> {
+        let mut newest = self.superblock();
+        if newest.member_ends == self.device.member_ends() {
+            return Ok(());
+        }
+        let now = self.now();
+        self.append_superblock(&mut newest, |next| next.written = now)
+    }
+
     /// Writes a backup of the newest superblock, which is durable, if one is due.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ pub struct Found<D> {
     pub(crate) path: PathBuf,
     pub(crate) roster: Roster,
     pub(crate) roster_slot: usize,
+    pub(crate) end_bytes: u64,
 }
 
 impl<D: Device> Found<D> {
@@ -31,8 +32,10 @@ impl<D: Device> Found<D> {
     /// The device, if it is no member of a set.
     pub fn look(device: D, path: PathBuf) -> std::result::Result<Self, D> {
         match member::read_roster(&device) {
-            Some((roster, roster_slot)) if member::volume_on(&device) == Some(roster.set) => {
-                Ok(Self { device, path, roster, roster_slot })
+            Some((roster, roster_slot, end_bytes))
+                if member::volume_on(&device) == Some(roster.set) =>
+            {
+                Ok(Self { device, path, roster, roster_slot, end_bytes })
             }
             _ => Err(device),
         }
@@ -143,12 +146,9 @@ impl<D: Device> DeviceSet<D> {
         for (at, slot) in slots.iter_mut().enumerate() {
             // One that became shorter lacks what it should hold.
             let log2 = spread.segment_size_log2();
-            let room = |device: &Arc<D>| room_on(device.len_bytes(), log2);
-            let is_long_enough = |device: &Arc<D>| {
-                let segments = room(device).map_or(0, |(segments, _)| u64::from(segments));
-                segments >= spread.taken_count(at).0
-            };
-            slot.device.take_if(|device| !is_long_enough(device));
+            let room = room_on(slot.end_bytes, log2);
+            let segments = room.map_or(0, |(segments, _)| u64::from(segments));
+            slot.device.take_if(|_| segments < spread.taken_count(at).0);
             if slot.state != MemberState::InSync {
                 if slot.device.is_some() && !is_degraded {
                     return Err(Error::OldPart { path: slot.name() });
@@ -233,6 +233,8 @@ fn slot<D: Device>(
         written_generation: listed.written_generation,
         since: listed.since,
         path: listed.path.clone(),
+        end_bytes: 0,
+        next_end_bytes: None,
         roster_slot: 0,
         cursor_bytes: 0.into(),
         failed_reads: 0.into(),
@@ -243,11 +245,16 @@ fn slot<D: Device>(
     }
     let Some(found) = found else { return slot };
     let its = found.roster.generation;
-    let usable = member::usable_len(found.device.len_bytes());
+    let (mut end_bytes, mut roster_slot) = (found.end_bytes, found.roster_slot);
     // How much a member of a spread volume holds is looked at later.
-    if newest.extents.is_none() && usable.is_none_or(|len| len < newest.set_len_bytes) {
-        // It was made shorter.
-        return slot;
+    if newest.extents.is_none() {
+        match member::mirrored_end(&found.device, end_bytes, newest.set_len_bytes) {
+            // It was made shorter.
+            None => return slot,
+            Some(end) if end == end_bytes => {}
+            // It has no roster there yet.
+            Some(end) => (end_bytes, roster_slot) = (end, 1),
+        }
     }
     let is_older_copy = match listed.state {
         // Invariant 4.
@@ -262,7 +269,7 @@ fn slot<D: Device>(
     if slot.state != MemberState::Missing {
         slot.written_generation = its;
     }
-    slot.roster_slot = found.roster_slot;
+    (slot.roster_slot, slot.end_bytes) = (roster_slot, end_bytes);
     slot.device = Some(found.device.into());
     slot
 }

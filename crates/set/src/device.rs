@@ -1,6 +1,7 @@
 //! The set as a device: each call, piece by piece.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::iter;
 use std::ops::Range;
 
 use dendro_base::sync::atomic::Ordering;
@@ -133,10 +134,11 @@ impl<D: Device> Device for DeviceSet<D> {
     }
 
     fn extend(&self, len_bytes: u64, tail: &[u8], allocates: bool) -> Result<()> {
-        match self.lengthen_spread(len_bytes, tail) {
-            Some(outcome) => outcome,
-            None => self.resize(len_bytes, |device| device.extend(len_bytes, tail, allocates)),
-        }
+        self.lengthen_spread(len_bytes, tail)
+            .or_else(|| self.lengthen_mirrored(len_bytes, tail, allocates))
+            .unwrap_or_else(|| {
+                self.resize(len_bytes, |device| device.extend(len_bytes, tail, allocates))
+            })
     }
 
     fn truncate(&self, len_bytes: u64) -> Result<()> {
@@ -172,6 +174,12 @@ impl<D: Device> Device for DeviceSet<D> {
 
     fn parts_version(&self) -> u64 {
         self.known.read().version
+    }
+
+    fn member_ends(&self) -> Vec<u64> {
+        let state = self.state.read();
+        let there = state.slots.iter().filter(|slot| state.is_listed && slot.device.is_some());
+        there.flat_map(|slot| iter::once(slot.end_bytes).chain(slot.next_end_bytes)).collect()
     }
 
     fn copies_differ(&self, offset: u64, len_bytes: u64) -> bool {
@@ -239,7 +247,7 @@ impl<D: Device> DeviceSet<D> {
     }
 
     /// Changes the length of a single device. The rosters of a set lie behind its volume, so that
-    /// one of mirrored members keeps its length.
+    /// mirrored members become no shorter.
     fn resize(&self, wanted_bytes: u64, change: impl Fn(&D) -> Result<()>) -> Result<()> {
         let fixed = Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes };
         // Cutting off a long image can take seconds. Others read and write meanwhile.

@@ -9,7 +9,7 @@ use dendro_format::roster::MemberState;
 
 use crate::assemble::{Found, newest};
 use crate::error::{Error, Result};
-use crate::member::erase_rosters;
+use crate::member::{erase_rosters, usable_len};
 use crate::set::DeviceSet;
 
 /// How the devices of a volume are found.
@@ -131,7 +131,7 @@ pub fn forget(path: &Path, options: &OpenOptions) -> Result<Uuid> {
     let fail = |source| Error::Device { path: path.display().to_string(), source };
     let device = options.open(path).map_err(fail)?;
     let found = Found::look(device, path.to_path_buf()).map_err(|_| Error::NoSet)?;
-    erase_rosters(found.device()).map_err(fail)?;
+    erase_rosters(found.device(), found.end_bytes).map_err(fail)?;
     Ok(found.roster().set)
 }
 
@@ -150,21 +150,52 @@ impl DeviceSet<FileDevice> {
         self.first().map_or(FileKind::Image, |device| device.kind())
     }
 
-    /// Whether a single device can be made longer and shorter; a set keeps its length.
+    /// Whether all devices can be made longer, as images can. A single one can be made shorter too.
     #[must_use]
     pub fn is_resizable(&self) -> bool {
-        !self.is_listed() && self.first().is_some_and(|device| device.is_resizable())
+        let state = self.state.read();
+        let mut devices = state.slots.iter().filter_map(|slot| slot.device.as_ref());
+        devices.all(|device| device.is_resizable())
     }
 
-    /// See [`FileDevice::present_len_bytes`]; a set has the length that its rosters state.
+    /// The length that the volume can have on the devices as they are outside: see
+    /// [`FileDevice::present_len_bytes`]. Mirrored members all hold it. A spread one has the length
+    /// that its rosters state.
     ///
     /// # Errors
     /// As there.
     pub fn present_len_bytes(&self) -> dendro_device::Result<u64> {
-        match self.first().filter(|_| !self.is_listed()) {
-            Some(device) => device.present_len_bytes(),
-            None => Ok(dendro_device::Device::len_bytes(self)),
+        let len_bytes = dendro_device::Device::len_bytes(self);
+        let (is_listed, devices) = {
+            let state = self.state.read();
+            let devices = state.slots.iter().filter_map(|slot| slot.device.clone());
+            (state.is_listed, devices.collect::<Vec<_>>())
+        };
+        if self.is_spread() {
+            return Ok(len_bytes);
         }
+        let mut least = u64::MAX;
+        for device in devices {
+            let present_bytes = device.present_len_bytes()?;
+            let usable = if is_listed { usable_len(present_bytes) } else { Some(present_bytes) };
+            least = least.min(usable.unwrap_or(0));
+        }
+        // It is not less than the rosters state.
+        Ok(if is_listed { least.max(len_bytes) } else { least })
+    }
+
+    /// The length that a member has outside: see [`FileDevice::present_len_bytes`]; and whether it
+    /// can be made longer. `None`: it is not there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn room_of(&self, uuid: &Uuid) -> dendro_device::Result<Option<(u64, bool)>> {
+        let device = {
+            let state = self.state.read();
+            state.position(uuid).and_then(|at| state.slots[at].in_sync().cloned())
+        };
+        let Some(device) = device else { return Ok(None) };
+        Ok(Some((device.present_len_bytes()?, device.is_resizable())))
     }
 
     /// Releases the claim on the block device with this path, for a mount that is made of it; see

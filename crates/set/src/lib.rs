@@ -21,6 +21,7 @@ mod device;
 mod error;
 mod files;
 mod flushing;
+mod growing;
 mod member;
 mod membership;
 mod moving;

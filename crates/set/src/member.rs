@@ -16,6 +16,9 @@ use dendro_format::{Superblock, layout};
 /// Slots of the first superblock log that are looked at, should the first one be damaged.
 const FIRST_SLOTS: u64 = 8;
 
+/// The bytes of a superblock log that are read at a time.
+const LOG_PIECE_LEN_BYTES: usize = 64 << 10;
+
 /// A member of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
@@ -35,6 +38,8 @@ pub struct MemberInfo {
     pub since: Timestamp,
     /// The length of the device; 0 if it is not there.
     pub len_bytes: u64,
+    /// The bytes of the device that it takes; 0 if it is not there.
+    pub end_bytes: u64,
     /// Reads that failed or returned wrong bytes, and were answered by another member.
     pub failed_reads: u64,
     /// The bytes of the volume that it holds, or is to hold when it is in sync. Of a member of a
@@ -52,6 +57,10 @@ pub(crate) struct Slot<D> {
     pub(crate) written_generation: u64,
     pub(crate) since: Timestamp,
     pub(crate) path: PathBuf,
+    /// Where it ends: behind its rosters. The device may be longer.
+    pub(crate) end_bytes: u64,
+    /// Where it is about to end.
+    pub(crate) next_end_bytes: Option<u64>,
     /// Which of its slots has the newest roster.
     pub(crate) roster_slot: usize,
     /// How far it has been brought up; what was copied need not be durable.
@@ -65,6 +74,8 @@ impl<D: Device> Slot<D> {
     pub(crate) fn new(uuid: Uuid, path: PathBuf, device: D, state: MemberState) -> Self {
         Self {
             uuid,
+            end_bytes: device.len_bytes(),
+            next_end_bytes: None,
             device: Some(Arc::new(device)),
             state,
             leaves: false,
@@ -124,6 +135,7 @@ impl<D: Device> Slot<D> {
             is_fast: self.is_fast,
             since: self.since,
             len_bytes: self.device.as_ref().map_or(0, |device| device.len_bytes()),
+            end_bytes: self.device.as_ref().map_or(0, |_| self.end_bytes),
             failed_reads: self.failed_reads.load(Ordering::Relaxed),
             held_bytes: 0,
         }
@@ -138,10 +150,29 @@ pub(crate) fn name(path: &std::path::Path, uuid: &Uuid) -> String {
     }
 }
 
-/// The newest roster on a device, and its slot. There is none if a slot cannot be read: that one
-/// may be the newest, and an older one does not know all regions that are stale.
-pub(crate) fn read_roster(device: &impl Device) -> Option<(Roster, usize)> {
-    let area = roster_area(device.len_bytes())?;
+/// The newest roster on a device, its slot, and where the member ends that it states: at the end of
+/// the device, or before that if the device has become longer by other means. Then superblocks
+/// state where. The longest counts: what lies before a member's rosters is the volume's.
+pub(crate) fn read_roster(device: &impl Device) -> Option<(Roster, usize, u64)> {
+    let len_bytes = device.len_bytes();
+    let at = |end| Some((read_roster_before(device, end)?, end));
+    let (found, end) = match at(len_bytes)? {
+        (None, _) => {
+            let mut ends = newest_superblock(device)?.member_ends;
+            ends.retain(|end| *end < len_bytes);
+            ends.sort_unstable();
+            let is_one = |found: &Option<(Option<_>, u64)>| !matches!(found, Some((None, _)));
+            ends.into_iter().rev().map(at).find(is_one)??
+        }
+        found => found,
+    };
+    found.map(|(roster, slot)| (roster, slot, end))
+}
+
+/// The newest roster before an end, if there is one. `None` if a slot cannot be read: that one may
+/// be the newest, and an older one does not know all regions that are stale.
+fn read_roster_before(device: &impl Device, end_bytes: u64) -> Option<Option<(Roster, usize)>> {
+    let area = roster_area(end_bytes)?;
     let mut bytes = AlignedBuf::zeroed(ROSTER_SLOT_LEN_BYTES);
     let mut newest: Option<(Roster, usize)> = None;
     for slot in 0..ROSTER_SLOT_COUNT {
@@ -149,34 +180,42 @@ pub(crate) fn read_roster(device: &impl Device) -> Option<(Roster, usize)> {
         let read = device.read_at(offset, &mut bytes);
         read.or_else(|_| device.read_at(offset, &mut bytes)).ok()?;
         let Ok(roster) = Roster::decode(&bytes) else { continue };
+        // One that ends elsewhere may have a slot in the place of one that would end here.
+        if roster.end_bytes.unwrap_or(device.len_bytes()) != end_bytes {
+            continue;
+        }
         if newest.as_ref().is_none_or(|(newest, _)| newest.generation < roster.generation) {
             newest = Some((roster, slot));
         }
     }
-    newest
+    Some(newest)
 }
 
-/// Writes a roster into a slot of a device, durably.
-pub(crate) fn write_roster(device: &impl Device, roster: &Roster, slot: usize) -> Result<()> {
+/// Writes a roster into a slot of a member that ends at this byte, durably.
+pub(crate) fn write_roster(
+    device: &impl Device,
+    end_bytes: u64,
+    roster: &Roster,
+    slot: usize,
+) -> Result<()> {
     let bytes = roster.encode();
-    write_slot(device, slot, &bytes)?;
+    write_slot(device, end_bytes, slot, &bytes)?;
     device.flush()
 }
 
-/// Erases the rosters of a device.
-pub(crate) fn erase_rosters(device: &impl Device) -> Result<()> {
+/// Erases the rosters of a member that ends at this byte.
+pub(crate) fn erase_rosters(device: &impl Device, end_bytes: u64) -> Result<()> {
     for slot in 0..ROSTER_SLOT_COUNT {
-        write_slot(device, slot, &[])?;
+        write_slot(device, end_bytes, slot, &[])?;
     }
     device.flush()
 }
 
-fn write_slot(device: &impl Device, slot: usize, bytes: &[u8]) -> Result<()> {
-    let device_len_bytes = device.len_bytes();
-    let area = roster_area(device_len_bytes).ok_or(dendro_device::Error::OutOfRange {
+fn write_slot(device: &impl Device, end_bytes: u64, slot: usize, bytes: &[u8]) -> Result<()> {
+    let area = roster_area(end_bytes).ok_or(dendro_device::Error::OutOfRange {
         offset: 0,
         len_bytes: ROSTER_SLOT_LEN_BYTES as u64,
-        device_len_bytes,
+        device_len_bytes: end_bytes,
     })?;
     let mut buf = AlignedBuf::zeroed(ROSTER_SLOT_LEN_BYTES);
     buf[..bytes.len()].copy_from_slice(bytes);
@@ -189,14 +228,43 @@ fn known_by() -> impl Iterator<Item = u64> {
     (0..FIRST_SLOTS).map(|slot| slot * SUPERBLOCK_LEN_BYTES as u64).chain(second_log)
 }
 
-/// The volume that lies on a device, by one of the first superblocks in its logs.
-pub(crate) fn volume_on(device: &impl Device) -> Option<Uuid> {
+/// One of the first superblocks in the logs on a device.
+fn first_superblock(device: &impl Device) -> Option<Superblock> {
     let mut slot = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
     known_by().find_map(|offset| {
         device.read_at(offset, &mut slot).ok()?;
         let found = Superblock::decode(&slot).ok()?;
-        (found.layout.superblock_offset(found.seq) == offset).then_some(found.uuid)
+        (found.layout.superblock_offset(found.seq) == offset).then_some(found)
     })
+}
+
+/// The volume that lies on a device, by one of the first superblocks in its logs.
+pub(crate) fn volume_on(device: &impl Device) -> Option<Uuid> {
+    first_superblock(device).map(|found| found.uuid)
+}
+
+/// The newest superblock in the logs on a device.
+pub(crate) fn newest_superblock(device: &impl Device) -> Option<Superblock> {
+    let first = first_superblock(device)?;
+    let mut newest = first.clone();
+    let mut bytes = AlignedBuf::zeroed(LOG_PIECE_LEN_BYTES);
+    let pieces = [0, 1]
+        .into_iter()
+        .flat_map(|log| first.layout.superblock_area(log).step_by(LOG_PIECE_LEN_BYTES));
+    for piece in pieces {
+        if device.read_at(piece, &mut bytes).is_err() {
+            continue;
+        }
+        let offsets = (piece..).step_by(SUPERBLOCK_LEN_BYTES);
+        for (slot, offset) in bytes.chunks(SUPERBLOCK_LEN_BYTES).zip(offsets) {
+            let Ok(found) = Superblock::decode(slot) else { continue };
+            let is_in_place = found.layout.superblock_offset(found.seq) == offset;
+            if found.uuid == first.uuid && is_in_place && found.seq > newest.seq {
+                newest = found;
+            }
+        }
+    }
+    Some(newest)
 }
 
 /// Copies what a volume is known by, to a device of which all is stale.
@@ -208,6 +276,18 @@ pub(crate) fn make_known(from: &impl Device, to: &impl Device, set_len_bytes: u6
         to.write_at(offset, &slot)?;
     }
     to.flush()
+}
+
+/// Where a mirrored member ends that was found to end at `end_bytes`: there, if it holds a volume
+/// of this length; otherwise at the end of its device, as the volume became longer when it had no
+/// roster there yet. `None`: the device is too short.
+pub(crate) fn mirrored_end(
+    device: &impl Device,
+    end_bytes: u64,
+    set_len_bytes: u64,
+) -> Option<u64> {
+    let holds_it = |end: &u64| usable_len(*end).is_some_and(|len| len >= set_len_bytes);
+    [end_bytes, device.len_bytes()].into_iter().find(holds_it)
 }
 
 /// How long the part of a device is that can hold a volume, if it is a member of a set. `None`: it

@@ -36,15 +36,16 @@ impl<D: Device> State<D> {
         if let Some(device) = &device {
             let roster = self.roster_for(&self.slots[at]);
             // A device that cannot be written to any more need not know.
-            let _ = member::write_roster(&**device, &roster, 1 - self.slots[at].roster_slot);
+            let Slot { end_bytes, roster_slot, .. } = self.slots[at];
+            let _ = member::write_roster(&**device, end_bytes, &roster, 1 - roster_slot);
         }
-        self.slots.remove(at);
+        let end_bytes = self.slots.remove(at).end_bytes;
         if self.slots.iter().all(|slot| slot.state == MemberState::InSync) {
             self.stale = Regions::default();
         }
         self.write_rosters(now)?;
         if let Some(device) = device {
-            let _ = member::erase_rosters(&*device);
+            let _ = member::erase_rosters(&*device, end_bytes);
         }
         Ok(())
     }
@@ -66,6 +67,7 @@ impl<D: Device> DeviceSet<D> {
         let usable = usable_len(len_bytes).filter(|usable| *usable >= used_bytes);
         let before_bytes = state.set_len_bytes;
         state.set_len_bytes = usable.ok_or(Error::NoRoom { path: name.clone() })?;
+        state.slots[0].end_bytes = len_bytes;
         state.region_size_log2 = region_size_log2(state.set_len_bytes);
         (state.slots[0].uuid, state.slots[0].path, state.set) = (member, path, set);
         state.unflushed.lock().clear();
@@ -109,6 +111,7 @@ impl<D: Device> DeviceSet<D> {
         if room.is_none_or(|(segments, _)| segments < segment_count) {
             return Err(Error::NoRoom { path: name });
         }
+        slot.end_bytes = slot.device.as_ref().map_or(0, |device| device.len_bytes());
         // What was written and not flushed is on this device alone.
         slot.is_dirty.store(true, Ordering::Release);
         let was_listed = state.is_listed;
@@ -193,12 +196,12 @@ impl<D: Device> DeviceSet<D> {
         if usable_len(len_bytes).is_none_or(|usable| usable < state.set_len_bytes) {
             return Err(Error::TooShort { path: name, len_bytes, needed_bytes });
         }
-        let found = member::read_roster(&device).filter(|(roster, _)| {
+        let found = member::read_roster(&device).filter(|(roster, ..)| {
             roster.set == state.set && member::volume_on(&device) == Some(state.set)
         });
-        let known = found.as_ref().and_then(|(roster, _)| state.position(&roster.member));
+        let known = found.as_ref().and_then(|(roster, ..)| state.position(&roster.member));
         let member = match (known, found) {
-            (Some(at), Some((roster, roster_slot))) => {
+            (Some(at), Some((roster, roster_slot, end_bytes))) => {
                 if state.slots[at].state != MemberState::Missing {
                     return Err(Error::AlreadyMember { path: name });
                 }
@@ -208,9 +211,13 @@ impl<D: Device> DeviceSet<D> {
                     return Err(Error::Split { one, other: name, set });
                 }
                 let lacks_all = roster.generation < state.slots[at].written_generation;
+                let set_len_bytes = state.set_len_bytes;
+                let end = member::mirrored_end(&device, end_bytes, set_len_bytes);
+                let end = end.unwrap_or(end_bytes);
                 let slot = &mut state.slots[at];
                 (slot.device, slot.path) = (Some(device.into()), path);
-                slot.roster_slot = roster_slot;
+                slot.roster_slot = if end == end_bytes { roster_slot } else { 1 };
+                slot.end_bytes = end;
                 if lacks_all {
                     state.stale = Regions::all();
                 }
@@ -220,11 +227,11 @@ impl<D: Device> DeviceSet<D> {
             (_, found) => {
                 let mut slot = Slot::new(uuid, path, device, MemberState::Missing);
                 // An old roster is not left beside the new one.
-                slot.roster_slot = found.map_or(1, |(_, slot)| slot);
+                slot.roster_slot = found.map_or(1, |(_, slot, _)| slot);
                 let from = state.in_sync().next().and_then(|at| state.slots[at].in_sync());
                 if let (Some(device), Some(from)) = (&slot.device, from) {
                     // It is found again by these, should it be before they are copied in turn.
-                    member::erase_rosters(&**device)
+                    member::erase_rosters(&**device, len_bytes)
                         .and_then(|()| member::make_known(&**from, &**device, state.set_len_bytes))
                         .map_err(|source| Error::Device { path: name.clone(), source })?;
                 }

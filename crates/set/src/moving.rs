@@ -135,7 +135,7 @@ impl<D: Device> State<D> {
         self.set_extents(spread, now)?;
         if let Some(device) = &slot.device {
             // Without them nobody takes it for a part of the volume. The others do not list it.
-            let _ = member::erase_rosters(&**device)
+            let _ = member::erase_rosters(&**device, slot.end_bytes)
                 .and_then(|()| erase_superblocks(&**device, self.region_size_log2));
         }
         self.notes.push(format!("{}: is empty, and is used no more", slot.name()));
@@ -159,7 +159,7 @@ impl<D: Device> State<D> {
     }
 
     /// Reads a block from any member. One that none can read nobody can read later either.
-    fn read_shared(&self, offset: u64, block: &mut [u8]) {
+    pub(crate) fn read_shared(&self, offset: u64, block: &mut [u8]) {
         let _ = self.in_sync().any(|at| {
             let device = self.slots[at].in_sync();
             device.is_some_and(|it| it.read_at(self.place(at, offset), block).is_ok())
@@ -217,7 +217,7 @@ impl<D: Device> DeviceSet<D> {
             return Err(Error::Full);
         }
         let failed = |source| Error::Device { path: name.clone(), source };
-        member::erase_rosters(&device)
+        member::erase_rosters(&device, len_bytes)
             .and_then(|()| state.copy_shared(&device, tail))
             .map_err(failed)?;
         state.slots.push(Slot::new(uuid, path, device, MemberState::InSync));
@@ -239,7 +239,7 @@ impl<D: Device> DeviceSet<D> {
         state.generation += 1;
         let its = state.roster_for(&state.slots[at]);
         let written =
-            state.slots[at].in_sync().map(|device| member::write_roster(&**device, &its, 0));
+            state.slots[at].in_sync().map(|it| member::write_roster(&**it, len_bytes, &its, 0));
         if let Some(Err(error)) = written {
             // It may have that roster all the same, so the others get a newer one.
             state.slots.pop();

@@ -160,8 +160,8 @@ impl<D: Device> State<D> {
 
     /// See [`room_on`].
     pub(crate) fn room(&self, at: usize, spread: &Spread) -> Option<(u32, u64)> {
-        let device = self.slots[at].device.as_ref()?;
-        room_on(device.len_bytes(), spread.segment_size_log2())
+        self.slots[at].device.as_ref()?;
+        room_on(self.slots[at].end_bytes, spread.segment_size_log2())
     }
 
     /// Refuses a range behind the end of the volume, which may have become shorter since the caller
@@ -199,6 +199,7 @@ impl<D: Device> State<D> {
         Roster {
             set: self.set,
             member: slot.uuid,
+            end_bytes: Some(slot.end_bytes),
             generation: self.generation,
             set_len_bytes: self.set_len_bytes,
             region_size_log2: self.region_size_log2,
@@ -241,7 +242,7 @@ impl<D: Device> State<D> {
                 continue;
             }
             let (slot, roster) = (&self.slots[at], self.roster_for(&self.slots[at]));
-            match member::write_roster(&*device, &roster, 1 - slot.roster_slot) {
+            match member::write_roster(&*device, slot.end_bytes, &roster, 1 - slot.roster_slot) {
                 Ok(()) => written.push(at),
                 // Invariant 8.
                 Err(error) if self.spread.is_some() => {

@@ -2,6 +2,7 @@
 
 mod flushing;
 mod gone;
+mod growing;
 mod spread;
 mod waiting;
 
@@ -73,6 +74,7 @@ fn superblock() -> Superblock {
         retired: Vec::new(),
         checkpoint_mirror: None,
         max_len_bytes: 0,
+        member_ends: Vec::new(),
     }
 }
 
@@ -394,7 +396,7 @@ fn wrong_use_gets_a_clear_answer() {
     let mut roster = read_roster(&*others[0]).unwrap().0;
     assert_eq!(roster.set, SET);
     roster.set = Uuid([8; 16]);
-    crate::member::write_roster(&*others[0], &roster, 1).unwrap();
+    crate::member::write_roster(&*others[0], others[0].len_bytes(), &roster, 1).unwrap();
     assert!(Found::look(Arc::clone(&others[0]), path(0)).is_err(), "the volume is another one");
 }
 
@@ -403,7 +405,7 @@ fn a_single_device_becomes_a_set_and_moves_to_another_device() {
     let old = Arc::new(SimDevice::new(LEN + ROSTER_AREA_LEN_BYTES, 1));
     // The volume of a set, of which only one device is left, without its rosters.
     drop(made(&[Arc::clone(&old)]));
-    crate::member::erase_rosters(&*old).unwrap();
+    crate::member::erase_rosters(&*old, old.len_bytes()).unwrap();
     let set = DeviceSet::single(Arc::clone(&old), path(0), clock());
     assert!(matches!(
         set.list(SET, uuid(0), path(0), LEN + BLOCK_SIZE as u64),
@@ -543,7 +545,7 @@ fn an_older_roster_is_not_taken_where_a_newer_one_cannot_be_read() {
     assert!(look().is_ok_and(|found| found.roster().stale.has(5)));
     devices[0].inject(Fault::fail(Call::Read).nth(1));
     assert!(look().is_ok_and(|found| found.roster().stale.has(5)), "it is read once more");
-    let (_, slot) = read_roster(&*devices[0]).unwrap();
+    let (_, slot, _) = read_roster(&*devices[0]).unwrap();
     let start = LEN + (slot * ROSTER_SLOT_LEN_BYTES) as u64;
     let newest = start..start + ROSTER_SLOT_LEN_BYTES as u64;
     devices[0].inject(Fault::fail(Call::Read).within(newest).forever());

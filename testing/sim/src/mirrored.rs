@@ -1,4 +1,5 @@
-//! The log-structured disk on two devices that hold the same.
+//! The log-structured disk on two devices that hold the same. Of some disks the devices can become
+//! longer, and the disk does so when it is opened.
 //!
 //! The two are halves of one simulated device (`parts`), and one may fail at any write or
 //! flush. Which of the halves are there when the disk is opened follows from the rosters: both, or
@@ -9,7 +10,9 @@ use dendro_base::{Clock, Rng, Uuid};
 use dendro_device::Device;
 use dendro_disk::Versions;
 use dendro_format::Roster;
-use dendro_format::roster::MemberState;
+use dendro_format::layout::BACKUP_SLOT_COUNT;
+use dendro_format::roster::{MemberState, ROSTER_AREA_LEN_BYTES};
+use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_set::{DeviceSet, Found};
 
@@ -18,22 +21,30 @@ use crate::log::{LogEngine, clock};
 use crate::parts::{Part, Stepping, lots};
 use crate::system::Outcome;
 
+const BACKUPS_LEN_BYTES: u64 = BACKUP_SLOT_COUNT * SUPERBLOCK_LEN_BYTES as u64;
+
 /// Makes [`LogDisk`]s on two halves of a device.
 #[derive(Clone, Debug)]
 pub struct MirroredEngine {
     /// How disks are made and opened.
     pub log: LogEngine,
+    /// Whether the devices can become longer, from three quarters of their halves on.
+    pub is_growing: bool,
 }
 
-fn halves<D: Device + Clone>(device: &D) -> Vec<Part<D>> {
+fn halves<D: Device + Clone>(device: &D, is_growing: bool) -> Vec<Part<D>> {
     let len_bytes = device.len_bytes() / 2 / 4096 * 4096;
-    Part::all(device, &[len_bytes; 2])
+    match is_growing {
+        true => Part::growing(device, &[len_bytes; 2], [3, 4]),
+        false => Part::all(device, &[len_bytes; 2]),
+    }
 }
 
 /// The set on a device, with the members that are there this time.
-fn assemble<D: Device + Clone>(device: &D) -> Outcome<DeviceSet<Part<D>>> {
+fn assemble<D: Device + Clone>(device: &D, is_growing: bool) -> Outcome<(DeviceSet<Part<D>>, Rng)> {
     let look = |(at, half)| Found::look(half, format!("half {at}").into()).ok();
-    let mut found: Vec<_> = halves(device).into_iter().enumerate().filter_map(look).collect();
+    let halves = halves(device, is_growing);
+    let mut found: Vec<_> = halves.into_iter().enumerate().filter_map(look).collect();
     let newest = found.iter().map(Found::roster).max_by_key(|roster| roster.generation).cloned();
     let newest = newest.ok_or("no half has a roster")?;
     let mut lots = lots(device, Some(&newest));
@@ -64,19 +75,42 @@ fn assemble<D: Device + Clone>(device: &D) -> Outcome<DeviceSet<Part<D>>> {
     if lot == 2 {
         set.prefer(1);
     }
-    Ok(set)
+    Ok((set, lots))
 }
 
-fn with_steps(device: &Arc<dyn Device>) -> Outcome<Arc<dyn Device>> {
-    let set = assemble(device)?;
-    Ok(Arc::new(Stepping::new(set, false)))
+/// Makes the disk longer, if its devices have room for it and have everything.
+fn lengthen(
+    disk: &LogDisk,
+    set: &DeviceSet<Part<Arc<dyn Device>>>,
+    device: &Arc<dyn Device>,
+    lots: &mut Rng,
+) -> Outcome<()> {
+    let text = |error: dendro_disk::Error| error.to_string();
+    let segment_bytes = disk.superblock().layout.segment_size_bytes();
+    let members = set.members();
+    if members.iter().any(|one| !one.is_present || one.state != MemberState::InSync) {
+        return Ok(());
+    }
+    // A member's rosters must not lie where the new tail does.
+    let least = set.len_bytes() + (ROSTER_AREA_LEN_BYTES + BACKUPS_LEN_BYTES);
+    let more = least.next_multiple_of(segment_bytes) + lots.below(4) * segment_bytes;
+    if halves(device, true).iter().any(|half| more + ROSTER_AREA_LEN_BYTES > half.most_bytes()) {
+        return Ok(());
+    }
+    set.announce_len(more);
+    disk.state_member_ends().map_err(text)?;
+    match disk.grow(u64::MAX, more) {
+        // A member may have failed meanwhile, or still lack something.
+        Ok(()) | Err(dendro_disk::Error::Io(_)) => disk.state_member_ends().map_err(text),
+        Err(error) => Err(text(error)),
+    }
 }
 
 impl Engine for MirroredEngine {
     type Disk = LogDisk;
 
     fn format(&self, device: Arc<dyn Device>) -> Outcome<()> {
-        let named = halves(&device)
+        let named = halves(&device, self.is_growing)
             .into_iter()
             .enumerate()
             .map(|(at, half)| (Uuid([at as u8 + 1; 16]), format!("half {at}").into(), half));
@@ -85,7 +119,13 @@ impl Engine for MirroredEngine {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {
-        self.log.open(with_steps(&device)?)
+        let (set, mut lots) = assemble(&device, self.is_growing)?;
+        let stepping = Arc::new(Stepping::new(set, false));
+        let disk = self.log.open(Arc::clone(&stepping) as Arc<dyn Device>)?;
+        if self.is_growing && lots.chance(60) {
+            lengthen(&disk, stepping.set(), &device, &mut lots)?;
+        }
+        Ok(disk)
     }
 
     /// Members differ after a crash, and another one may be read the next time.
@@ -94,7 +134,8 @@ impl Engine for MirroredEngine {
     }
 
     fn open_read_only(&self, device: Arc<dyn Device>) -> Outcome<Option<LogDisk>> {
-        self.log.open_read_only(with_steps(&device)?)
+        let (set, _) = assemble(&device, self.is_growing)?;
+        self.log.open_read_only(Arc::new(Stepping::new(set, false)))
     }
 
     fn versions<'d>(&self, disk: &'d LogDisk) -> Option<&'d dyn Versions> {
@@ -123,7 +164,7 @@ impl Engine for MirroredEngine {
 
     /// Each member in sync holds the whole volume.
     fn verify(&self, device: &dyn Device) -> Outcome<()> {
-        self.log.verify(&assemble(&device)?)
+        self.log.verify(&assemble(&device, self.is_growing)?.0)
     }
 }
 
@@ -135,6 +176,14 @@ impl MirroredEngine {
         log.format.is_on_set = true;
         log.open = OpenOptions { is_on_set: true, ..log.open };
         (log.grows_to, log.shrinks, log.format.max_len_bytes) = (0, false, 0);
-        Self { log }
+        Self { log, is_growing: rng.chance(50) }
+    }
+
+    /// The length of the device for which disks are made as on one of `len_bytes` whose halves do
+    /// not become longer.
+    #[must_use]
+    pub const fn device_len_bytes(&self, len_bytes: u64) -> u64 {
+        // Each half has a block that states its length.
+        if self.is_growing { len_bytes / 3 * 4 + (64 << 10) } else { len_bytes }
     }
 }

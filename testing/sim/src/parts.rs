@@ -6,7 +6,7 @@
 
 use dendro_base::Rng;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
-use dendro_device::{Device, IoSlice, IoSliceMut, Result};
+use dendro_device::{BLOCK_SIZE, Device, Error, IoSlice, IoSliceMut, Result};
 use dendro_format::{Roster, checksum, checksum_append};
 use dendro_set::DeviceSet;
 
@@ -15,11 +15,20 @@ const CHANGES_PER_STEP: u64 = 1;
 /// Every so many changes another member becomes a fast one, or is none any more.
 const CHANGES_PER_CLASS: u64 = 37;
 
+/// What the block starts with that states a length.
+const LEN_MAGIC: &[u8] = b"the length of it";
+
+/// How often the length of a part is read at most.
+const READ_TRIES: u32 = 5;
+
 /// A part of a device.
 pub(crate) struct Part<D> {
     device: D,
     offset: u64,
-    len_bytes: u64,
+    len_bytes: AtomicU64,
+    /// The length that it can have; a block behind that states the one that it has. 0: it keeps
+    /// its length.
+    most_bytes: u64,
     /// So many more changes and flushes are made of it before it fails for good.
     calls_left: AtomicU64,
 }
@@ -29,7 +38,7 @@ impl<D: Device> Part<D> {
     fn change(&self) -> Result<()> {
         let count = |left: u64| Some(left.saturating_sub(1));
         match self.calls_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
-            Ok(0) | Err(_) => Err(dendro_device::Error::Io {
+            Ok(0) | Err(_) => Err(Error::Io {
                 operation: "write",
                 offset: 0,
                 len_bytes: 0,
@@ -40,12 +49,12 @@ impl<D: Device> Part<D> {
     }
 
     fn check(&self, offset: u64, len_bytes: usize) -> Result<()> {
-        match offset + len_bytes as u64 <= self.len_bytes {
+        match offset + len_bytes as u64 <= self.len_bytes() {
             true => Ok(()),
-            false => Err(dendro_device::Error::OutOfRange {
+            false => Err(Error::OutOfRange {
                 offset,
                 len_bytes: len_bytes as u64,
-                device_len_bytes: self.len_bytes,
+                device_len_bytes: self.len_bytes(),
             }),
         }
     }
@@ -53,7 +62,7 @@ impl<D: Device> Part<D> {
 
 impl<D: Device> Device for Part<D> {
     fn len_bytes(&self) -> u64 {
-        self.len_bytes
+        self.len_bytes.load(Ordering::Relaxed)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -69,7 +78,18 @@ impl<D: Device> Device for Part<D> {
 
     fn flush(&self) -> Result<()> {
         self.change()?;
-        self.device.flush_range(self.offset, self.len_bytes)
+        self.device.flush_range(self.offset, self.len_bytes())
+    }
+
+    fn extend(&self, len_bytes: u64, tail: &[u8], _allocates: bool) -> Result<()> {
+        if len_bytes < self.len_bytes() || len_bytes > self.most_bytes {
+            return Err(Error::FixedLen { len_bytes: self.len_bytes(), wanted_bytes: len_bytes });
+        }
+        self.change()?;
+        let start = self.offset + len_bytes - tail.len() as u64;
+        self.device.write_at(start, tail)?;
+        self.device.flush_range(start, tail.len() as u64)?;
+        self.state_len(len_bytes)
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
@@ -89,13 +109,53 @@ impl<D: Device> Part<D> {
             let part = Self {
                 device: device.clone(),
                 offset,
-                len_bytes: *len_bytes,
+                len_bytes: AtomicU64::new(*len_bytes),
+                most_bytes: 0,
                 calls_left: u64::MAX.into(),
             };
             offset += len_bytes;
             part
         };
         lens_bytes.iter().map(part).collect()
+    }
+
+    /// The same, each of which can become longer: of the bytes behind `len_bytes` that are its
+    /// part, the last block states its length. Until that is stated it has its part of `first`.
+    pub(crate) fn growing(device: &D, lens_bytes: &[u64], first: [u64; 2]) -> Vec<Self>
+    where
+        D: Clone,
+    {
+        let mut parts = Self::all(device, lens_bytes);
+        for part in &mut parts {
+            part.most_bytes = part.len_bytes() - BLOCK_SIZE as u64;
+            let first_bytes = part.most_bytes * first[0] / first[1];
+            let at_first = first_bytes - first_bytes % BLOCK_SIZE as u64;
+            let mut block = vec![0; BLOCK_SIZE];
+            // The machine knows how long a device is, also if a read of it fails.
+            let mut read = || device.read_at(part.offset + part.most_bytes, &mut block);
+            let is_read = (0..READ_TRIES).any(|_| read().is_ok());
+            let stated = block.strip_prefix(LEN_MAGIC).and_then(|rest| rest.first_chunk());
+            let stated = stated.map(|bytes| u64::from_le_bytes(*bytes)).filter(|_| is_read);
+            *part.len_bytes.get_mut() = stated.unwrap_or(at_first);
+        }
+        parts
+    }
+
+    /// Gives it another length, durably: a crash leaves the old one or this one.
+    pub(crate) fn state_len(&self, len_bytes: u64) -> Result<()> {
+        let mut block = vec![0; BLOCK_SIZE];
+        block[..LEN_MAGIC.len()].copy_from_slice(LEN_MAGIC);
+        block[LEN_MAGIC.len()..][..8].copy_from_slice(&len_bytes.to_le_bytes());
+        let at = self.offset + self.most_bytes;
+        self.device.write_at(at, &block)?;
+        self.device.flush_range(at, BLOCK_SIZE as u64)?;
+        self.len_bytes.store(len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The length that it can have.
+    pub(crate) const fn most_bytes(&self) -> u64 {
+        self.most_bytes
     }
 
     /// Has it fail for good after so many more changes and flushes.
@@ -183,6 +243,10 @@ impl<D: Device> Device for Stepping<D> {
 
     fn parts_version(&self) -> u64 {
         self.set.parts_version()
+    }
+
+    fn member_ends(&self) -> Vec<u64> {
+        self.set.member_ends()
     }
 
     fn mend(&self, offset: u64, buf: &mut [u8], is_right: &dyn Fn(&[u8]) -> bool) -> bool {

@@ -1,7 +1,8 @@
 //! The log-structured disk spread over two devices, with a third one to which now and then one of
 //! them moves while the disk is written to. Some disks begin on one device alone, and are spread
 //! over another one, too, when they are opened; some become shorter and longer. Now and then a
-//! device becomes a fast one, or is none any more.
+//! device becomes a fast one, or is none any more. Of some disks the devices become longer, before
+//! they are opened or afterwards, and the disk takes in what they get.
 //!
 //! They are parts of one simulated device (`parts`), so a crash image loses any part of
 //! what is unflushed on each. All members are needed, and all are there whenever the disk is
@@ -9,9 +10,12 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Rng, Uuid};
-use dendro_device::Device;
+use dendro_check::find_superblocks;
+use dendro_device::{BLOCK_SIZE, Device};
 use dendro_disk::Versions;
 use dendro_format::roster::ROSTER_AREA_LEN_BYTES;
+use dendro_format::roster::extents::TAIL_LEN_BYTES;
+use dendro_format::superblock::INCOMPATIBLE_SPREAD;
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_set::{DeviceSet, Error, Found};
 
@@ -27,14 +31,71 @@ pub struct SpreadEngine {
     pub log: LogEngine,
     /// Whether they are made on the first device alone.
     pub begins_alone: bool,
-    /// What each part takes of the device, in percent. Unless the first is small, the last has room
-    /// for what any of the others holds.
-    shares: [u64; 3],
+    shares: Shares,
 }
 
-fn parts<D: Device + Clone>(device: &D, shares: [u64; 3]) -> Vec<Part<D>> {
+/// The parts of the device.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    /// What each part takes of the device, in percent. Unless the first is small, the last has room
+    /// for what any of the others holds.
+    percents: [u64; 3],
+    /// Whether they become longer, from three quarters of that on.
+    are_growing: bool,
+}
+
+fn parts<D: Device + Clone>(device: &D, shares: Shares) -> Vec<Part<D>> {
     let len_bytes = |share| device.len_bytes() * share / 100 / 4096 * 4096;
-    Part::all(device, &shares.map(len_bytes))
+    let lens_bytes = shares.percents.map(len_bytes);
+    match shares.are_growing {
+        true => Part::growing(device, &lens_bytes, [3, 4]),
+        false => Part::all(device, &lens_bytes),
+    }
+}
+
+/// A length that a part may get.
+fn longer<D: Device>(part: &Part<D>, lots: &mut Rng) -> u64 {
+    let blocks = part.most_bytes().saturating_sub(part.len_bytes()) / BLOCK_SIZE as u64;
+    part.len_bytes() + lots.below(blocks + 1) * BLOCK_SIZE as u64
+}
+
+/// Makes some parts longer while nobody has them open, of which superblocks on all of them state
+/// where they end.
+fn lengthen_by_hand<D: Device + Clone>(device: &D, shares: Shares) -> Outcome<()> {
+    let mut lots = lots(device, None);
+    let parts = parts(device, shares);
+    let newest = parts.iter().filter_map(|part| find_superblocks(part).ok());
+    let stated: Vec<Vec<u64>> =
+        newest.map(|found| found.current().superblock.member_ends.clone()).collect();
+    for part in parts {
+        let is_stated = stated.iter().all(|ends| ends.contains(&part.len_bytes()));
+        if is_stated && lots.chance(30) {
+            part.state_len(longer(&part, &mut lots)).map_err(text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Has a member take in more of its device.
+fn lengthen(
+    disk: &LogDisk,
+    set: &DeviceSet<Part<Arc<dyn Device>>>,
+    (device, shares): (&Arc<dyn Device>, Shares),
+    lots: &mut Rng,
+) -> Outcome<()> {
+    let members = set.members();
+    let one = &members[lots.below(members.len() as u64) as usize];
+    let is_its = |at: &usize| one.path.ends_with(format!("part {at}"));
+    let at = (0..3).find(is_its).ok_or("there is no such part")?;
+    let len_bytes = longer(&parts(device, shares)[at], lots);
+    set.announce_end(&one.uuid, len_bytes);
+    disk.state_member_ends().map_err(text)?;
+    match set.lengthen_member(&one.uuid, len_bytes, false) {
+        // It has left meanwhile.
+        Ok(()) | Err(Error::NoSet) => {}
+        Err(error) => return Err(text(error)),
+    }
+    disk.state_member_ends().map_err(text)
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -53,7 +114,7 @@ struct Assembled<D: Device> {
     lots: Rng,
 }
 
-fn assemble<D: Device + Clone>(device: &D, shares: [u64; 3]) -> Outcome<Assembled<D>> {
+fn assemble<D: Device + Clone>(device: &D, shares: Shares) -> Outcome<Assembled<D>> {
     let (mut found, mut others) = (Vec::new(), Vec::new());
     for (at, part) in parts(device, shares).into_iter().enumerate() {
         match Found::look(part, format!("part {at}").into()) {
@@ -94,7 +155,7 @@ fn new_uuid(lots: &mut Rng) -> Uuid {
 /// A set of which a member begins to move to the spare part, if there are several.
 fn with_steps(
     device: &Arc<dyn Device>,
-    shares: [u64; 3],
+    shares: Shares,
 ) -> Outcome<(Stepping<Arc<dyn Device>>, Rng)> {
     let Assembled { set, spare, mut lots } = assemble(device, shares)?;
     let members = set.members();
@@ -112,7 +173,7 @@ fn with_steps(
 fn spread_out(
     disk: &LogDisk,
     set: &DeviceSet<Part<Arc<dyn Device>>>,
-    (device, shares): (&Arc<dyn Device>, [u64; 3]),
+    (device, shares): (&Arc<dyn Device>, Shares),
     lots: &mut Rng,
 ) -> Outcome<()> {
     let superblock = disk.superblock();
@@ -163,8 +224,10 @@ impl Engine for SpreadEngine {
 
     fn format(&self, device: Arc<dyn Device>) -> Outcome<()> {
         if self.begins_alone {
-            // There is room for rosters behind it.
-            let len_bytes = parts(&device, self.shares)[0].len_bytes() - ROSTER_AREA_LEN_BYTES;
+            // There is room for backups and rosters behind its segments.
+            let end_bytes = TAIL_LEN_BYTES + ROSTER_AREA_LEN_BYTES;
+            let room_bytes = parts(&device, self.shares)[0].len_bytes() - end_bytes;
+            let len_bytes = room_bytes - room_bytes % self.segment_len_bytes() + TAIL_LEN_BYTES;
             let first = Part::all(&device, &[len_bytes]).remove(0);
             return self.alone().format(Arc::new(first));
         }
@@ -176,6 +239,9 @@ impl Engine for SpreadEngine {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {
+        if self.shares.are_growing {
+            lengthen_by_hand(&device, self.shares)?;
+        }
         let (stepping, mut lots) = with_steps(&device, self.shares)?;
         let stepping = Arc::new(stepping);
         let set = stepping.set();
@@ -185,6 +251,9 @@ impl Engine for SpreadEngine {
         };
         if set.members().len() == 1 && lots.chance(70) {
             spread_out(&disk, set, (&device, self.shares), &mut lots)?;
+        }
+        if self.shares.are_growing && set.is_spread() && lots.chance(60) {
+            lengthen(&disk, set, (&device, self.shares), &mut lots)?;
         }
         Ok(disk)
     }
@@ -207,7 +276,8 @@ impl Engine for SpreadEngine {
     }
 
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
-        if rng.chance(3) {
+        // On one device alone, it would take the room for the rosters.
+        if rng.chance(3) && disk.superblock().incompatible & INCOMPATIBLE_SPREAD != 0 {
             return resize(disk, rng);
         }
         self.log.background(disk, rng)
@@ -241,8 +311,17 @@ impl SpreadEngine {
         let begins_alone = rng.chance(30);
         // A disk that begins on the first part needs room there.
         let is_first_small = !begins_alone && rng.chance(50);
-        let shares = if is_first_small { [12, 52, 34] } else { [31, 33, 34] };
+        let percents = if is_first_small { [12, 52, 34] } else { [31, 33, 34] };
+        let shares = Shares { percents, are_growing: rng.chance(50) };
         Self { log, shares, begins_alone }
+    }
+
+    /// The length of the device for which disks are made as on one of `len_bytes` whose parts do
+    /// not become longer.
+    #[must_use]
+    pub const fn device_len_bytes(&self, len_bytes: u64) -> u64 {
+        // Each part has a block that states its length.
+        if self.shares.are_growing { len_bytes / 3 * 4 + (128 << 10) } else { len_bytes }
     }
 
     /// Makes and opens disks on one device alone.

@@ -60,7 +60,7 @@ pub fn mirrored_of_seed(seed: u64) -> (DiskSystem<MirroredEngine>, Effort) {
     let profile = profile(Kind::Short, &mut rng, half_len_bytes);
     let step_count = 40 << rng.below(3);
     let effort = Effort {
-        device_len_bytes: 2 * half_len_bytes,
+        device_len_bytes: engine.device_len_bytes(2 * half_len_bytes),
         step_count,
         point_count: Some(60),
         images_per_point: 5,
@@ -76,12 +76,13 @@ pub fn spread_of_seed(seed: u64) -> (DiskSystem<SpreadEngine>, Effort) {
     let mut rng = Rng::new(seed.rotate_left(24));
     let engine = SpreadEngine::draw(&mut rng, 18);
     let segment_bytes = engine.log.format.segment_size_bytes;
-    // Three segments and the rosters are on each.
-    let third_len_bytes = segment_bytes * (14 + rng.below(40));
+    // Three segments and the rosters are on each; a disk on one alone has sixteen segments.
+    let least = if engine.begins_alone { 20 } else { 14 };
+    let third_len_bytes = segment_bytes * (least + rng.below(40));
     let profile = profile(Kind::Short, &mut rng, 2 * (third_len_bytes - 5 * segment_bytes));
     let step_count = 40 << rng.below(3);
     let effort = Effort {
-        device_len_bytes: 3 * third_len_bytes,
+        device_len_bytes: engine.device_len_bytes(3 * third_len_bytes),
         step_count,
         point_count: Some(60),
         images_per_point: 5,

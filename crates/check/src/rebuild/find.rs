@@ -57,6 +57,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         retired: Vec::new(),
         checkpoint_mirror: None,
         max_len_bytes: 0,
+        member_ends: Vec::new(),
     })
 }
 

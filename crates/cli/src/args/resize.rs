@@ -11,8 +11,9 @@ use dendro_daemon::text;
 The volume goes on being used meanwhile if it is mounted. An image file becomes as long as the
 volume; of a block device, which has to be that long, the volume takes the first part. What would lie
 behind the new end of a smaller volume is moved first; whether it fits is said before. If that is
-interrupted the volume keeps its size. After a power cut it has the old size or the new one. A volume
-that is spread over devices can be as large as these have room for.")]
+interrupted the volume keeps its size. After a power cut it has the old size or the new one. Devices
+that hold the same become longer together. A volume that is spread over devices can be as large as
+these have room for; what a device got since, it takes in. With --device an image file becomes longer.")]
 pub(crate) struct ResizeArgs {
     /// An image file, a block device, a mount point or a path inside a mount
     pub(crate) target: PathBuf,
@@ -20,6 +21,9 @@ pub(crate) struct ResizeArgs {
     /// Rounded down to whole segments
     #[arg(value_parser = parse)]
     pub(crate) size: ResizeTo,
+    /// Make this device of a spread volume longer, an image file, if the devices lack room
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

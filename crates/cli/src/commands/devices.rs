@@ -100,7 +100,7 @@ fn forget(device: &Path, as_json: bool) -> Result<(), Failure> {
 }
 
 /// A device as the daemon finds it: a UUID, or a path.
-fn named(device: &str) -> Result<String, Failure> {
+pub(super) fn named(device: &str) -> Result<String, Failure> {
     match device.parse::<Uuid>() {
         Ok(uuid) => Ok(uuid.to_string()),
         Err(_) => path_text(Path::new(device)),

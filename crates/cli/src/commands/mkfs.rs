@@ -73,9 +73,9 @@ fn check_copies(args: &MkfsArgs) -> Result<(), Failure> {
         _ if count > MAX_MEMBERS => {
             wrong(format!("a volume lies on {MAX_MEMBERS} devices at most; name fewer"))
         }
-        _ if count > 1 && args.max_size.is_some() => {
-            wrong("--max-size: a volume on several devices keeps its length; leave it out".into())
-        }
+        _ if count > 1 && args.max_size.is_some() => wrong(
+            "--max-size: a volume on several devices does not grow by itself; leave it out".into(),
+        ),
         _ => Ok(()),
     }
 }

@@ -5,6 +5,7 @@ use dendro_daemon::text;
 use serde::Serialize;
 
 use crate::args::resize::ResizeArgs;
+use crate::commands::devices;
 use crate::failure::Failure;
 use crate::offline;
 use crate::output::progress::Progress;
@@ -24,7 +25,8 @@ struct Outcome<'a> {
 }
 
 pub(crate) fn run(args: &ResizeArgs, quiet: bool) -> Result<(), Failure> {
-    let request = ResizeRequest { to: args.size };
+    let device = args.device.as_deref().map(devices::named).transpose()?;
+    let request = ResizeRequest { to: args.size, device };
     let line = Progress::bar(quiet);
     let show = |ResizeProgress { segment_count, left_count }| {
         let done = segment_count - left_count.min(segment_count);
@@ -36,7 +38,7 @@ pub(crate) fn run(args: &ResizeArgs, quiet: bool) -> Result<(), Failure> {
             .client
             .resize(request, show)
             .map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?,
-        Target::Unmounted(source) => offline::resize(&source, request, show)?,
+        Target::Unmounted(source) => offline::resize(&source, &request, show)?,
     };
     drop(line);
     let outcome = Outcome {

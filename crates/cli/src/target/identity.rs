@@ -91,6 +91,7 @@ mod tests {
             retired: Vec::new(),
             checkpoint_mirror: None,
             max_len_bytes: 0,
+            member_ends: Vec::new(),
         }
     }
 

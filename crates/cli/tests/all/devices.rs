@@ -285,7 +285,7 @@ fn wrong_use_of_devices_gets_a_clear_answer() {
     scratch.dendro(["device", "offline", &one, &two]).fails(1, &["not mounted"]);
     scratch.dendro(["device", "remove", &one, &four]).fails(1, &["none of the volume's devices"]);
     scratch.dendro(["migrate", &one, &four]).fails(1, &["dendro device replace"]);
-    scratch.dendro(["resize", &one, "20M"]).fails(1, &["keeps its length"]);
+    scratch.dendro(["resize", "--device", &two, &one, "20M"]).fails(1, &["leave out --device"]);
     scratch.dendro(["rebuild", &one]).fails(8, &["--to DIRECTORY"]);
     scratch.dendro(["device", "remove", &one, &two]).succeeds();
     scratch.dendro(["device", "remove", &one, &one]).fails(1, &["the only device"]);

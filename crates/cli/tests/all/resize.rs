@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::common::{Scratch, is_root, skips_mounts};
+use crate::devices::{mirrored, mount};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -175,4 +176,50 @@ fn a_volume_that_is_read_only_does_not_grow() {
     refused.fails(1, &["read-only", "open for reading only"]);
     assert_eq!(image_len_bytes(&scratch), 16 * MIB);
     scratch.umount();
+}
+
+#[test]
+fn devices_that_hold_the_same_become_longer_together_and_shorter_again_but_for_themselves() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [one, two] = mirrored(&scratch);
+    let size = |target: &str| scratch.info(target)["device_size_bytes"].as_u64().unwrap();
+    let len = |path: &str| fs::metadata(path).unwrap().len();
+    assert_eq!(resized(&scratch, &one, "24M")["size_bytes"], 24 * MIB);
+    assert!((23 * MIB..=24 * MIB).contains(&size(&two)));
+    assert!(len(&one) > 24 * MIB && len(&one) == len(&two));
+    scratch.dendro(["check", "--data", &two]).succeeds();
+
+    mount(&scratch, "nofuseblk", &one).succeeds();
+    let there = scratch.mount_point();
+    for number in 0..3_u8 {
+        scratch.dendro(["resize", "-q", &there, "+20M"]).succeeds();
+        let data = vec![number; 15 << 20];
+        fs::write(scratch.inside(&format!("file{number}")), data).unwrap();
+    }
+    fs::File::open(scratch.inside("file2")).unwrap().sync_all().unwrap();
+    scratch.kill_daemon();
+    scratch.dendro(["umount", &there]);
+    for (each, other) in [(&one, &two), (&two, &one)] {
+        // Each device alone has all of it.
+        fs::rename(other, scratch.text("away")).unwrap();
+        mount(&scratch, "ro,degraded", each).succeeds();
+        for number in 0..3_u8 {
+            let found = fs::read(scratch.inside(&format!("file{number}"))).unwrap();
+            assert!(found == vec![number; 15 << 20], "{each} {number}");
+        }
+        scratch.umount();
+        fs::rename(scratch.text("away"), other).unwrap();
+    }
+    mount(&scratch, "nofuseblk", &two).succeeds();
+    scratch.dendro(["device", "offline", &there, &one]).succeeds();
+    scratch.dendro(["resize", "-q", &there, "+20M"]).fails(1, &["one", "does not have everything"]);
+    (0..3).for_each(|number| fs::remove_file(scratch.inside(&format!("file{number}"))).unwrap());
+    let before = len(&two);
+    assert_eq!(resized(&scratch, &there, "30M")["size_bytes"], 30 * MIB);
+    assert_eq!(len(&two), before);
+    scratch.umount();
+    scratch.dendro(["check", "--data", &two]).succeeds();
 }

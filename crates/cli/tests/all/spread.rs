@@ -207,3 +207,75 @@ fn files_are_copied_out_by_a_rebuild_of_the_devices_that_are_there() {
     assert!(fs::read(&two).unwrap() == before[1]);
     scratch.dendro(["check", "--data", &one]).succeeds();
 }
+
+/// The bytes of the volume.
+fn size(scratch: &Scratch, target: &str) -> u64 {
+    scratch.info(target)["device_size_bytes"].as_u64().unwrap()
+}
+
+fn lengthen(path: &str, by_bytes: u64) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_len(file.metadata().unwrap().len() + by_bytes).unwrap();
+}
+
+#[test]
+fn a_device_that_has_become_longer_is_found_and_taken_in() {
+    let scratch = Scratch::new();
+    let [one, two] = spread(&scratch);
+    let before = size(&scratch, &one);
+    lengthen(&one, 16 * MIB + 4096);
+    lengthen(&two, 8 * MIB);
+    for each in [&one, &two] {
+        scratch.dendro(["check", "--data", each]).succeeds();
+        assert_eq!(size(&scratch, each), before);
+    }
+    let too_large = scratch.dendro(["resize", &one, "+40M"]);
+    too_large.fails(1, &["room for", "--device PATH", "device add"]);
+    scratch.dendro(["resize", "-q", "--device", &two, &one, "max"]).succeeds();
+    assert_eq!(size(&scratch, &one), before + 8 * MIB);
+    scratch.dendro(["resize", "-q", &one, "max"]).succeeds();
+    assert_eq!(size(&scratch, &two), before + 24 * MIB);
+    scratch.dendro(["resize", "-q", "--device", &one, &two, "+10M"]).succeeds();
+    assert_eq!(size(&scratch, &two), before + 34 * MIB);
+    assert!((49 * MIB..52 * MIB).contains(&fs::metadata(&one).unwrap().len()));
+    let wrong = scratch.dendro(["resize", "--device", &scratch.image(), &two, "+10M"]);
+    wrong.fails(1, &["none of the volume's devices"]);
+    lengthen(&one, 64 << 10);
+    scratch.dendro(["check", "--data", &two]).succeeds();
+    let scratch = Scratch::new();
+    let [first, second] = mirrored(&scratch);
+    scratch
+        .dendro(["resize", "--device", &first, &second, "+10M"])
+        .fails(1, &["leave out --device"]);
+    lengthen(&first, 8 * MIB);
+    scratch.dendro(["check", "--data", &first]).succeeds();
+}
+
+#[test]
+fn a_device_of_a_mounted_volume_becomes_longer_while_it_is_written_to() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [one, two] = spread(&scratch);
+    mount(&scratch, "nofuseblk", &one).succeeds();
+    fill(&scratch);
+    let before = size(&scratch, &scratch.mount_point());
+    for round in 1..=3 {
+        let grow = ["resize", "-q", "--device", &two, &scratch.mount_point(), "+20M"];
+        scratch.dendro(grow).succeeds();
+        assert_eq!(size(&scratch, &scratch.mount_point()), before + round * 20 * MIB);
+        fs::write(scratch.inside(&format!("large{round}")), vec![7; 20 << 20]).unwrap();
+    }
+    fs::File::open(scratch.inside("large3")).unwrap().sync_all().unwrap();
+    scratch.kill_daemon();
+    scratch.dendro(["umount", &scratch.mount_point()]);
+    lengthen(&two, 8 * MIB);
+    mount(&scratch, "nofuseblk", &two).succeeds();
+    are_there(&scratch.inside(""));
+    assert!(fs::read(scratch.inside("large3")).unwrap() == vec![7; 20 << 20]);
+    scratch.dendro(["resize", "-q", &scratch.mount_point(), "max"]).succeeds();
+    assert_eq!(size(&scratch, &scratch.mount_point()), before + 68 * MIB);
+    umount(&scratch);
+    scratch.dendro(["check", "--data", &one]).succeeds();
+}

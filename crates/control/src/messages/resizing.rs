@@ -11,16 +11,20 @@ pub enum ResizeTo {
     Bytes(u64),
     /// So many bytes more.
     More(u64),
-    /// As long as the image file or block device is.
+    /// As long as the image file or block devices are.
     Max,
 }
 
 /// Resizes the volume. While it becomes shorter, replies of progress come before the result. A
 /// client that closes its end gives that up, and the volume keeps its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizeRequest {
     /// How long it is to become.
     pub to: ResizeTo,
+    /// The device of a spread volume, by its path or UUID, that becomes longer for that. Older
+    /// daemons do not look at it, and older clients do not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }
 
 /// How far it is that a volume becomes shorter.

@@ -82,7 +82,7 @@ fn answer(
             Outcome::Sent(Box::new(admin.send(request.mount(None), asked, descriptor)?))
         }
         Command::Resize(asked) => {
-            Outcome::Resized(admin.resize(*asked, &mut |_| ControlFlow::Continue(()))?)
+            Outcome::Resized(admin.resize(asked, &mut |_| ControlFlow::Continue(()))?)
         }
         Command::Devices(asked) => Outcome::Devices(admin.devices(asked)?),
         Command::BlockDevices(asked) => Outcome::BlockDevices(admin.block_devices(asked)?),

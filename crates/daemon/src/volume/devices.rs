@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dendro_base::{Clock, SystemClock};
+use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::devices::{DeviceInfo, DeviceState};
 use dendro_device::{FileDevice, OpenOptions as DeviceOptions};
 use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
@@ -13,6 +13,7 @@ pub use dendro_set::Members;
 use dendro_set::{DeviceSet, Error, MemberInfo};
 
 use crate::failure::Failure;
+use crate::holder::is_same_file;
 use crate::text;
 
 /// The smallest volume: the fewest segments of the smallest size.
@@ -72,6 +73,22 @@ pub fn name_of(devices: &Devices, source: &Path) -> PathBuf {
         Some(first) if !present.iter().any(|path| path == source) => first.clone(),
         _ => source.to_path_buf(),
     }
+}
+
+/// The device that a path or UUID names.
+pub(crate) fn member(devices: &Devices, named: &str) -> Result<MemberInfo, Failure> {
+    let members = devices.members();
+    let uuid = named.parse::<Uuid>().ok();
+    let is_named = |member: &&MemberInfo| {
+        uuid == Some(member.uuid)
+            || member.path == Path::new(named)
+            || member.is_present && is_same_file(&member.path, Path::new(named))
+    };
+    members.iter().find(is_named).cloned().ok_or_else(|| {
+        Failure::new(format_args!(
+            "{named}: is none of the volume's devices, which `dendro device list` shows"
+        ))
+    })
 }
 
 /// The devices, as they are told of.

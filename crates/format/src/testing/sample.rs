@@ -13,7 +13,7 @@ use crate::hints::Hints;
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
-use crate::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
+use crate::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_SET};
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{
     Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout,
@@ -65,6 +65,7 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
     let uuid = uuid(rng);
     let [seq, compatible, read_only, incompatible] =
         [counter(rng), number(rng), number(rng), number(rng)];
+    let ends = if incompatible & INCOMPATIBLE_SET == 0 { 0 } else { rng.below(9) };
     Superblock {
         uuid,
         seq,
@@ -85,6 +86,7 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
         checkpoint_mirror: Some(Addr(1 + number(rng) / 2))
             .filter(|_| incompatible & INCOMPATIBLE_MIRRORS != 0),
         max_len_bytes: if compatible & COMPATIBLE_GROWS == 0 { 0 } else { number(rng) },
+        member_ends: (0..ends).map(|_| 1 + number(rng) / 2).collect(),
     }
 }
 

@@ -14,7 +14,7 @@ use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::Records;
 use dendro_format::roster::extents::{Column, Extent, spread_len_bytes};
 use dendro_format::roster::{Member, MemberState, Regions};
-use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS};
+use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_SET};
 use dendro_format::{
     Addr, Checkpoint, ChildPtr, Chunk, CompressedPages, Entries, Head, Hints, Identity, Key,
     Layout, NodePtr, PageRef, PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage,
@@ -99,6 +99,7 @@ fn superblock_v1() {
         retired: Vec::new(),
         checkpoint_mirror: None,
         max_len_bytes: 0,
+        member_ends: Vec::new(),
     };
     let bytes = superblock.encode();
     check("superblock_v1", bytes.as_slot());
@@ -120,7 +121,17 @@ fn superblock_v1() {
     };
     let bytes = growing.encode();
     check("superblock_growing_v1", bytes.as_slot());
-    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(growing));
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(growing.clone()));
+
+    let on_set = Superblock {
+        incompatible: INCOMPATIBLE_SET,
+        checkpoint_mirror: None,
+        member_ends: vec![0x0102_0304_0506_7000, 0x8000],
+        ..growing
+    };
+    let bytes = on_set.encode();
+    check("superblock_on_set_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(on_set));
 }
 
 #[test]
@@ -384,6 +395,7 @@ fn roster_v1() {
     let roster = Roster {
         set: ID,
         member: other,
+        end_bytes: None,
         generation: 0x0506_0708_090a_0b0c,
         set_len_bytes: 0x0001_0203_4000,
         region_size_log2: 22,
@@ -430,6 +442,7 @@ fn roster_v1_spread() {
     let roster = Roster {
         set: ID,
         member: other,
+        end_bytes: None,
         generation: 0x0506_0708_090a_0b0c,
         set_len_bytes: spread_len_bytes(&extents, 22),
         region_size_log2: 22,
@@ -440,6 +453,9 @@ fn roster_v1_spread() {
     };
     let bytes = roster.encode();
     check("roster_v1_spread", &bytes);
+    let ended = Roster { end_bytes: Some(0x0001_0203_0000_5000), ..roster.clone() };
+    check("roster_v1_end", &ended.encode());
+    assert_eq!(Roster::decode(&ended.encode()), Ok(ended));
     assert_eq!(Roster::decode(&bytes), Ok(roster.clone()));
     let mut fast = roster.clone();
     fast.members[0].is_fast = true;

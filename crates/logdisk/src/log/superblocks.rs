@@ -276,13 +276,15 @@ fn failed(error: dendro_device::Error) -> Error {
 /// How many slots are tried for a superblock.
 const SLOT_TRIES: u32 = 3;
 
-/// Appends a superblock; it is durable after a flush. A slot that cannot be written is passed over:
+/// Appends a superblock, which gets to state where the members of a set end; it is durable after a
+/// flush. A slot that cannot be written is passed over:
 /// the superblock gets a higher number, so that whatever was left in that slot does not count.
 ///
 /// # Errors
 /// [`Error::NoSpace`] when the file system that holds the image is full: the same superblock may be
 /// appended again. [`Error::Failed`] when the device fails.
 pub(crate) fn append(device: &Arc<dyn Device>, superblock: &mut Superblock) -> Result<(), Error> {
+    superblock.member_ends = device.member_ends();
     for _ in 1..SLOT_TRIES {
         match write(device, superblock) {
             Err(error) if !error.is_no_space() => {

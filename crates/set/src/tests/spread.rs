@@ -1,5 +1,7 @@
 //! Volumes that are spread over their members.
 
+mod growing;
+
 use std::collections::BTreeMap;
 
 use dendro_format::roster::extents::TAIL_LEN_BYTES;
@@ -524,6 +526,8 @@ struct Run {
     /// The devices as they were when the set was opened last, and before it was written to.
     before: Vec<Sim>,
     written: u8,
+    /// How often superblocks have stated where members end.
+    stated: u64,
 }
 
 impl Run {
@@ -541,7 +545,7 @@ impl Run {
         set.flush().unwrap();
         let mut model = Model::default();
         model.look(&set).unwrap();
-        Self { rng, before: Vec::new(), devices, set, model, written: 0 }
+        Self { rng, before: Vec::new(), devices, set, model, written: 0, stated: 0 }
     }
 
     /// Does something; an error means that the power is off.
@@ -575,6 +579,7 @@ impl Run {
             18 => self.remove(),
             _ => match self.rng.below(3) {
                 0 => set.close().map_err(|error| fail(&error)),
+                1 => self.lengthen(),
                 _ => Ok(()),
             },
         }
@@ -623,7 +628,8 @@ impl Run {
         let old = Some(old).filter(|_| self.rng.chance(30));
         match self.set.add(device, path(number), uuid(number), old) {
             Err(Error::Device { source, .. }) => Err(source.to_string()),
-            Err(Error::NoRoomElsewhere { .. }) | Ok(_) => Ok(()),
+            Err(Error::NoRoomElsewhere { .. }) => Ok(()),
+            Ok(_) => self.state_ends(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -647,6 +653,7 @@ impl Run {
         let rng = &mut self.rng;
         let images = self.devices.iter().map(|it| Arc::new(it.crash_image(rng, style)));
         self.devices = images.collect();
+        self.lengthen_by_hand();
         let set = self.opened(&self.devices).expect("one of them is a member");
         self.check_olds(&set);
         self.before = copies(&self.devices);

@@ -149,6 +149,7 @@ impl Builder {
                 retired: Vec::new(),
                 checkpoint_mirror: None,
                 max_len_bytes: 0,
+                member_ends: Vec::new(),
             },
             checkpoint: Checkpoint {
                 log_clock: 0,
