@@ -201,10 +201,9 @@ pub(crate) enum MountKind {
   check, coalesce=on|off, direct, buffered, discard=batched|online, nodiscard   check after a crash; gather; page cache; give back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
-  clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
+  clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir, noxattr   another version; no hidden .dendro; no attributes, fewer requests
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
   users=A:B, group=C, owner, metrics=PORT   who may make snapshots and forks too (root's mounts); Prometheus' port
-  noxattr                       no extended attributes and ACLs: fewer requests for each new file
   ro, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device, also as UUID=… or LABEL=…; of an image, also IMAGE:BRANCH
