@@ -197,7 +197,7 @@ def test_a_list_is_made_beside_another_and_moves(lists, number):
     with lists.unit() as unit:
         unit.set_hints(other, clustered=True, near=77)
     assert (now.near(other), now.is_clustered(other)) == (77, True)
-    with pytest.raises(LookupError), lists.unit() as unit:
+    with pytest.raises(NotFoundError), lists.unit() as unit:
         unit.set_hints(other, clustered=False, near=0)
     with lists.unit() as unit:
         unit.set_hints(other, clustered=False)
