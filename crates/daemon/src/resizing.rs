@@ -195,7 +195,9 @@ pub(crate) fn shrink(
 /// The size of a volume that has so many bytes of segments.
 fn with_backups(disk: &LogDisk, device: &Devices, segments_bytes: u64) -> u64 {
     let superblock = disk.superblock();
-    let takes_all = !device.is_resizable()
+    // The members of a set become no shorter, so what lies behind the segments stays where it is.
+    let takes_all = device.is_listed()
+        || !device.is_resizable()
         || superblock
             .layout_on(segments_bytes, segments_bytes)
             .is_ok_and(|layout| layout.len_bytes() >= segments_bytes);
