@@ -12,8 +12,7 @@ use crate::volume::Volume;
 
 /// The hints that a program names, of a list that is near `near`, or near none if that is 0.
 pub(crate) fn hints_of(hints: u32, near: u64) -> Result<ListHints> {
-    let near = (near != 0).then_some(Lid(near));
-    let mut made = ListHints { near, ..ListHints::default() };
+    let mut made = ListHints::from_parts(0, near);
     match hints {
         0 => {}
         DENDRO_CLUSTERED => made.locality = Locality::Clustered,
@@ -85,7 +84,7 @@ pub extern "C" fn dendro_list_near(
         let place = place(near)?;
         let found = volume.disk().hints(view.into(), Lid(list))?;
         let found = found.ok_or_else(|| missing(format!("there is no list {list}")))?;
-        place.write(found.near.map_or(0, |near| near.0));
+        place.write(found.parts().1);
         Ok(0)
     })
 }

@@ -177,19 +177,21 @@ impl ListHints {
         (self.near.unwrap_or(list), list)
     }
 
-    /// The 16 bits by which disks and send streams name the hints, but for the neighbour.
+    /// The 16 bits and the number by which disks and send streams name the hints. The number is
+    /// that of the list that it is near, and 0 if it is near none.
     #[must_use]
-    pub const fn bits(self) -> u16 {
+    pub fn parts(self) -> (u16, u64) {
         let locality = match self.locality {
             Locality::AsWritten => 0,
             Locality::Clustered => CLUSTERED,
         };
-        locality | (self.compression as u16) << COMPRESSION_SHIFT
+        let bits = locality | (self.compression as u16) << COMPRESSION_SHIFT;
+        (bits, self.near.map_or(0, |near| near.0))
     }
 
-    /// The hints that these bits name, without a neighbour. Bits without a meaning are ignored.
+    /// The hints that these name. Bits without a meaning are ignored.
     #[must_use]
-    pub const fn from_bits(bits: u16) -> Self {
+    pub fn from_parts(bits: u16, near: u64) -> Self {
         let is_clustered = bits & CLUSTERED != 0;
         let locality = if is_clustered { Locality::Clustered } else { Locality::AsWritten };
         let compression = match bits >> COMPRESSION_SHIFT & 3 {
@@ -198,6 +200,6 @@ impl ListHints {
             3 => ListCompression::Never,
             _ => ListCompression::AsOthers,
         };
-        Self { locality, compression, near: None }
+        Self { locality, compression, near: (near != 0).then_some(Lid(near)) }
     }
 }

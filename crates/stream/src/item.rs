@@ -24,7 +24,8 @@ pub enum Item<'a> {
         change: ListChange,
         /// Its hints, as the disk stores them.
         hints: u16,
-        /// The list that it is near; 0 if it is near none.
+        /// The list that it is near; 0 if it is near none. That of a list that was deleted is not
+        /// sent.
         near: u64,
     },
     /// A record of the list. Records come in ascending order of their indexes, before all pages.

@@ -109,9 +109,7 @@ impl<'d> Applier<'d> {
         self.end_run()?;
         match item {
             Item::List { list, change, hints, near } => {
-                let near = (*near != 0).then_some(Lid(*near));
-                let hints = ListHints { near, ..ListHints::from_bits(*hints) };
-                self.take_list(Lid(*list), *change, hints)
+                self.take_list(Lid(*list), *change, ListHints::from_parts(*hints, *near))
             }
             Item::Record { index, value: Some(value) } => {
                 let (list, index, value) = (self.list, *index, value.to_vec());

@@ -127,12 +127,9 @@ impl<W: Write> Writer<'_, W> {
             match piece {
                 Piece::List { list, change, hints } => {
                     self.ask_to_go_on()?;
-                    let near = match change {
-                        ListChange::Deleted => 0,
-                        _ => hints.near.map_or(0, |near| near.0),
-                    };
-                    let (list, hints) = (list.0, hints.bits());
-                    self.encoder.put(&Item::List { list, change: *change, hints, near })?;
+                    let (hints, near) = hints.parts();
+                    let (list, change) = (list.0, *change);
+                    self.encoder.put(&Item::List { list, change, hints, near })?;
                 }
                 Piece::Record { index, value } => {
                     self.encoder.put(&Item::Record { index: *index, value: value.as_deref() })?;

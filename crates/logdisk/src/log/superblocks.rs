@@ -277,8 +277,8 @@ fn failed(error: dendro_device::Error) -> Error {
 const SLOT_TRIES: u32 = 3;
 
 /// Appends a superblock, which gets to state where the members of a set end; it is durable after a
-/// flush. A slot that cannot be written is passed over:
-/// the superblock gets a higher number, so that whatever was left in that slot does not count.
+/// flush. A slot that cannot be written is passed over: the superblock gets a higher number, so
+/// that whatever was left in that slot does not count.
 ///
 /// # Errors
 /// [`Error::NoSpace`] when the file system that holds the image is full: the same superblock may be

@@ -17,8 +17,7 @@ fn received(stream: &[u8], mut state: ModelState) -> ModelState {
         let op = match item {
             Item::List { list: number, change, hints, near } => {
                 list = Lid(number);
-                let near = (near != 0).then_some(Lid(near));
-                let hints = ListHints { near, ..ListHints::from_bits(hints) };
+                let hints = ListHints::from_parts(hints, near);
                 match change {
                     ListChange::Made => Op::CreateList { list, hints },
                     ListChange::Changed => Op::SetHints { list, hints },

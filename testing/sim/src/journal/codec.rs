@@ -36,12 +36,12 @@ fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
 }
 
 fn hints_numbers(list: Lid, hints: ListHints) -> [u64; 5] {
-    [list.0, u64::from(hints.bits()), hints.near.map_or(0, |near| near.0), 0, 0]
+    let (bits, near) = hints.parts();
+    [list.0, bits.into(), near, 0, 0]
 }
 
 fn hints_of(bits: u64, near: u64) -> ListHints {
-    let near = (near != 0).then_some(Lid(near));
-    ListHints { near, ..ListHints::from_bits(bits as u16) }
+    ListHints::from_parts(bits as u16, near)
 }
 
 /// Hands out the commits of a payload, one after the other. With `halves`, also the intact first

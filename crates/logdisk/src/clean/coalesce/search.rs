@@ -81,6 +81,9 @@ impl Search {
     /// Makes stretches of what was gathered. Returns whether there are any that were not handed
     /// out.
     pub(super) fn group(&mut self) -> bool {
+        if self.gathered.is_empty() {
+            return !self.found.is_empty();
+        }
         self.gathered.sort_unstable();
         for neighbours in self.gathered.chunk_by(|a, b| a.near == b.near) {
             let mut span = Span::beside(neighbours[0].near);
@@ -97,7 +100,7 @@ impl Search {
         }
         self.gathered.clear();
         self.found.make_contiguous().sort_by_key(Span::first);
-        !self.found.is_empty()
+        true
     }
 
     /// Where another search has to begin to find what this one has not handed out.
