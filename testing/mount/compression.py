@@ -9,6 +9,10 @@ stored, MiB/s of writing and reading, and the medians and 99th percentiles of th
 writes in microseconds. Where there is mkfs.btrfs, and as root, the same is done on btrfs on a loop
 device. The copies are compared to what they were made of.
 
+With compress-cold, each MiB is written and synced beside one that is deleted later, and the volume
+is then cleaned in idle times until nothing changes any more. The speed of writing is no measure
+there.
+
     compression.py [--mib 1024] [--build DIRECTORY] [--operations 2000] [--turns 3]
 """
 
@@ -28,8 +32,11 @@ import volume
 
 MIB = 1 << 20
 PAGE_BYTES = 4096
-DENDRO = ["none", "lz4", "zstd:1", "zstd:3", "zstd:9"]
+# With "+", what is behind it is for what the cleaner moves.
+DENDRO = ["none", "lz4", "zstd:1", "zstd:3", "zstd:9", "none+zstd:9", "lz4+zstd:9"]
 BTRFS = ["none", "lzo", "zstd:1", "zstd:3", "zstd:9"]
+# Nothing changes for so long when cleaning has ended.
+STILL_S = 15
 
 
 def drop_caches():
@@ -85,7 +92,19 @@ class Dendro:
         self.root = self.volume.root
 
     def make(self, how):
-        self.volume.mkfs().mount("compress=%s" % how)
+        new, _, cold = how.partition("+")
+        more = ",compress-cold=%s" % cold if cold else ""
+        self.volume.mkfs().mount("compress=%s%s" % (new, more))
+
+    def clean(self):
+        """Has everything cleaned in which something is dead."""
+        self.volume.dendro("clean", "set", "--max-clean-segments", "1000000", self.volume.image)
+        last, since = None, time.monotonic()
+        while time.monotonic() - since < STILL_S:
+            time.sleep(0.5)
+            now = self.volume.info()["space"]["live_bytes"]
+            if now != last:
+                last, since = now, time.monotonic()
 
     def remount(self):
         self.volume.umount()
@@ -136,6 +155,29 @@ def read_all(root):
                     pass
 
 
+def copy_beside_garbage(source, target, garbage):
+    """Copies a tree; each MiB lies beside one of another tree, which is then removed."""
+    garbage.mkdir()
+    count = 0
+    for path, info in sorted(compare.names_of(source).items()):
+        if not stat.S_ISREG(info.st_mode):
+            continue
+        to = target / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.path.join(source, path), "rb") as whole, open(to, "wb", buffering=0) as file:
+            while part := whole.read(MIB):
+                file.write(part)
+                count += len(part)
+                if len(part) == MIB or count >= MIB:
+                    os.fsync(file.fileno())
+                    with open(garbage / str(time.monotonic_ns()), "wb", buffering=0) as other:
+                        other.write(os.urandom(MIB))
+                        os.fsync(other.fileno())
+                    count = 0
+    shutil.rmtree(garbage)
+    volume.run("sync", "-f", target)
+
+
 def latencies(path, operations):
     """Microseconds of random reads with cold caches, and of random writes with fsync."""
     rng = random.Random(3)
@@ -168,9 +210,14 @@ def measure(target, how, source, operations):
     try:
         before, size = target.used_bytes(), bytes_of(source)
         began = time.monotonic()
-        volume.run("cp", "-r", source, target.root / "copy", timeout_s=3600)
-        volume.run("sync", "-f", target.root)
+        if "+" in how:
+            copy_beside_garbage(source, target.root / "copy", target.root / "garbage")
+        else:
+            volume.run("cp", "-r", source, target.root / "copy", timeout_s=3600)
+            volume.run("sync", "-f", target.root)
         write_s = time.monotonic() - began
+        if "+" in how:
+            target.clean()
         ratio = size / max(1, target.used_bytes() - before)
         target.remount()
         drop_caches()

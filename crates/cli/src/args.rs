@@ -195,7 +195,7 @@ pub(crate) enum MountKind {
   allow_other, allow_root, noallow_other   let others, root, nobody in (root: allow_other by default)
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS, order=close   what a crash may lose without fsync (default 5); collect writes until close
-  cache=SIZE, checkpoint=SIZE, compress=none|lz4|zstd|zstd:LEVEL   memory for the map's nodes; log up to a checkpoint; new data
+  cache=SIZE, checkpoint=SIZE, compress=none|lz4|zstd[:LEVEL], compress-cold=…   memory; log to a checkpoint; new data, what moves
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   recover=stop|truncate|skip, degraded, device=PATH   at damage; without a lost device; another device of a set
   check, coalesce=on|off, direct, buffered, discard=batched|online, nodiscard   check after a crash; gather; page cache; give back

@@ -64,7 +64,7 @@ const FOREIGN_PREFIXES: [&str; 9] = [
 
 /// All options, for messages and for completions.
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, compress=, discard, discard=, nodiscard, \
+                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, compress=, compress-cold=, discard, discard=, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, xattr, noxattr, order=, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
@@ -103,6 +103,8 @@ pub struct MountOptions {
     pub coalesce: Option<bool>,
     /// How new data is compressed, or that it is not; `None`: as the volume says.
     pub compression: Option<Option<Compression>>,
+    /// How the cleaner compresses what it moves, or that it does not; `None`: as the volume says.
+    pub cold_compression: Option<Option<Compression>>,
     /// Whether the volume is checked in the background after an unclean end.
     pub check: bool,
     /// Other devices of the volume than the one that is named.
@@ -172,6 +174,7 @@ impl Default for MountOptions {
             reserve_percent: None,
             coalesce: None,
             compression: None,
+            cold_compression: None,
             check: false,
             devices: Vec::new(),
             is_degraded: false,
@@ -260,6 +263,7 @@ impl MountOptions {
             ("reserve=", self.reserve_percent.is_some()),
             ("coalesce=", self.coalesce.is_some()),
             ("compress=", self.compression.is_some()),
+            ("compress-cold=", self.cold_compression.is_some()),
             ("check", self.check),
             ("device=", !self.devices.is_empty()),
             ("degraded", self.is_degraded),
@@ -337,6 +341,7 @@ impl MountOptions {
 
     fn set_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let in_option = |why: String| format!("mount option {name}=: {why}");
+        let kind = || Compression::parse(value).map_err(in_option);
         let size = |smallest: u64| {
             let bytes = text::parse_size(value).map_err(in_option)?;
             match bytes {
@@ -376,9 +381,8 @@ impl MountOptions {
                 };
             }
             "coalesce" => self.coalesce = Some(text::parse_switch(value).map_err(in_option)?),
-            "compress" => {
-                self.compression = Some(Compression::parse(value).map_err(in_option)?);
-            }
+            "compress" => self.compression = Some(kind()?),
+            "compress-cold" => self.cold_compression = Some(kind()?),
             "threads" => {
                 let threads =
                     value.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
@@ -504,6 +508,7 @@ mod tests {
             ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("compress=gzip", "compress=: \"gzip\" is no compression"),
+            ("compress-cold=zstd:16", "compress-cold=: \"16\" is no level"),
             ("recover=all", "recover=: all is none of"),
             ("order=any", "order=: any is none of"),
             ("transport=pigeon", "transport=: pigeon is none of"),

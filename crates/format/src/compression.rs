@@ -23,7 +23,7 @@ const KIND_LZ4: u8 = 1;
 const KIND_ZSTD: u8 = 2;
 
 /// The level of Zstandard that is used where none is stated.
-const DEFAULT_ZSTD_LEVEL: u8 = 3;
+pub const DEFAULT_ZSTD_LEVEL: u8 = 3;
 /// The highest level. Higher ones gain nothing on single pages.
 const MAX_ZSTD_LEVEL: u8 = 15;
 

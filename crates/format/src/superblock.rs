@@ -128,7 +128,8 @@ const CHECKSUM_CRC32C: u8 = 1;
 /// |   2236 |    8 | `mirror_addr`        | where the checkpoint lies once more; 0: nowhere    |
 /// |   2244 |    8 | `max_len`            | bytes up to which the device grows by itself; 0: it does not |
 /// |   2252 |  128 | `member_ends`        | the bytes at which members of the set end, or are about to; zero behind the last |
-/// |   2380 | 1716 | `reserved`           | zero                                               |
+/// |   2380 |    1 | `cold_compression`   | how what the cleaner moves is compressed by default; 0: not |
+/// |   2381 | 1715 | `reserved`           | zero                                               |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperblockV1 {
@@ -158,7 +159,8 @@ pub struct SuperblockV1 {
     mirror_addr: U64,
     max_len: U64,
     member_ends: [u8; 128],
-    reserved: [u8; 1716],
+    cold_compression: u8,
+    reserved: [u8; 1715],
 }
 
 const _: () = assert!(size_of::<SuperblockV1>() == SUPERBLOCK_LEN_BYTES);
@@ -186,6 +188,8 @@ pub struct Superblock {
     pub clean: bool,
     /// How new pages are compressed by default; 0: not.
     pub compression: u8,
+    /// How the cleaner compresses what it moves by default; 0: not.
+    pub cold_compression: u8,
     /// Where the checkpoint lies.
     pub checkpoint_addr: Addr,
     /// Its length in bytes.
@@ -256,6 +260,7 @@ impl Superblock {
             mirror_addr: self.checkpoint_mirror.map_or(0, |mirror| mirror.0).into(),
             max_len: self.max_len_bytes.into(),
             member_ends: ends,
+            cold_compression: self.cold_compression,
             reserved: FromZeros::new_zeroed(),
         });
         raw.crc32c = checksum(&raw.as_bytes()[12..]).into();
@@ -303,6 +308,7 @@ impl Superblock {
             layout,
             clean: raw.state == STATE_CLEAN,
             compression: raw.compression,
+            cold_compression: raw.cold_compression,
             checkpoint_addr: Addr(raw.checkpoint_addr.get()),
             checkpoint_len_bytes: raw.checkpoint_len.get(),
             checkpoint_crc32c: raw.checkpoint_crc32c.get(),

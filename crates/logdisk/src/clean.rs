@@ -2,6 +2,7 @@
 //! blocks to clean segments.
 //!
 //! - [`pick`]: victim choice. [`victim`]: what is read of a victim.
+//! - [`recompress`]: compresses what is moved harder.
 //! - [`relocate`]: finds the live blocks and nodes of a victim and writes them again.
 //! - [`neighbours`]: the order in which they are written.
 //! - [`cleaner`]: when cleaning runs, and one step of it.
@@ -11,7 +12,9 @@
 pub(crate) mod cleaner;
 pub(crate) mod coalesce;
 pub mod external;
+mod named_page;
 mod neighbours;
 pub(crate) mod pick;
+mod recompress;
 pub(crate) mod relocate;
 pub(crate) mod victim;

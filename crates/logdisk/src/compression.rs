@@ -2,9 +2,9 @@
 //! threads in turn: each has memory of its own that takes time to set up.
 
 use dendro_base::sync::Mutex;
-use dendro_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use dendro_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use dendro_disk::{Lid, ListCompression};
-use dendro_format::compression::{Packer, Unpacker};
+use dendro_format::compression::{DEFAULT_ZSTD_LEVEL, Packer, Unpacker};
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
 use dendro_format::{Compression, Superblock};
 
@@ -37,13 +37,28 @@ impl<T: Default> Pool<T> {
 pub(crate) struct Compressors {
     /// How pages are compressed of lists for which nothing else is said.
     new_pages: Option<Compression>,
+    /// How the cleaner compresses what it moves.
+    cold: Option<Compression>,
     /// Whether the superblock states that blocks may be compressed.
     is_marked: AtomicBool,
-    /// For each list, and others that share its place, how often compressing gained nothing.
-    doubts: [AtomicU8; DOUBTS],
+    /// Which lists' new pages gain by compression, and which lists' pages that are moved.
+    new_doubts: Doubts,
+    cold_doubts: Doubts,
+    settled: Settled,
     pub(crate) packers: Pool<Packer>,
     pub(crate) unpackers: Pool<Unpacker>,
 }
+
+/// For each list, and others that share its place, how often compressing gained nothing.
+pub(crate) struct Doubts([AtomicU8; DOUBTS]);
+
+/// Blocks that compressing does not make smaller, by the checksums of what is stored of them. Each
+/// one replaces another one of the same place, so that it is tried again some time. Contents that
+/// are new and have the checksum of another one stay as they are.
+pub(crate) struct Settled(Box<[AtomicU16]>);
+
+/// The checksums that are kept, of 512 MiB of whole pages. It is a power of two.
+const SETTLED: usize = 1 << 17;
 
 /// Places for the lists whose pages are compressed. Lists that share one disturb each other little.
 const DOUBTS: usize = 1024;
@@ -51,14 +66,20 @@ const DOUBTS: usize = 1024;
 const MAX_DOUBT: u8 = 16;
 
 impl Compressors {
-    /// Compressors for the volume of this superblock. By default, pages are compressed with
-    /// `new_pages`.
-    pub(crate) fn new(superblock: &Superblock, new_pages: Option<Compression>) -> Self {
+    /// Compressors for the volume of this superblock. By default, pages are compressed as `ways`
+    /// say: new ones, and those that the cleaner moves.
+    pub(crate) fn new(
+        superblock: &Superblock,
+        ways: (Option<Compression>, Option<Compression>),
+    ) -> Self {
         let is_marked = superblock.incompatible & INCOMPATIBLE_COMPRESSION != 0;
         Self {
-            new_pages,
+            new_pages: ways.0,
+            cold: ways.1,
             is_marked: AtomicBool::new(is_marked),
-            doubts: std::array::from_fn(|_| AtomicU8::new(0)),
+            new_doubts: Doubts::default(),
+            cold_doubts: Doubts::default(),
+            settled: Settled::new(if ways.1.is_some() { SETTLED } else { 0 }),
             packers: Pool::default(),
             unpackers: Pool::default(),
         }
@@ -91,8 +112,76 @@ impl Compressors {
         }
     }
 
+    /// How the cleaner compresses what it moves and what may be compressed.
+    pub(crate) const fn cold(&self) -> Option<Compression> {
+        self.cold
+    }
+
+    /// Whether the cleaner compresses harder than blocks of this kind are compressed. Blocks do not
+    /// state their level: those that are compressed with Zstandard are taken for new ones.
+    pub(crate) const fn is_harder(&self, cold: Compression, kind: u8) -> bool {
+        match (cold, kind) {
+            (_, 0) => true,
+            (Compression::Lz4, _) => false,
+            (Compression::Zstd { level }, kind) if kind == cold.kind() => match self.new_pages {
+                Some(Compression::Zstd { level: of_new }) => level > of_new,
+                // New pages are compressed so only in lists that ask for it.
+                _ => level > DEFAULT_ZSTD_LEVEL,
+            },
+            (Compression::Zstd { .. }, _) => true,
+        }
+    }
+
+    /// Of which lists new pages gain by compression.
+    pub(crate) const fn new_doubts(&self) -> &Doubts {
+        &self.new_doubts
+    }
+
+    /// Blocks that do not become smaller when they are moved once more.
+    pub(crate) const fn settled(&self) -> &Settled {
+        &self.settled
+    }
+
+    /// Of which lists pages gain by compression when they are moved.
+    pub(crate) const fn cold_doubts(&self) -> &Doubts {
+        &self.cold_doubts
+    }
+}
+
+impl Settled {
+    fn new(len: usize) -> Self {
+        Self((0..len).map(|_| AtomicU16::new(0)).collect())
+    }
+
+    /// The place of a checksum, and the part of it that is kept there; 0 stands for none.
+    fn place(&self, crc32c: u32) -> Option<(&AtomicU16, u16)> {
+        let place = crc32c as usize & self.0.len().wrapping_sub(1);
+        let rest = (crc32c >> 16) as u16;
+        self.0.get(place).filter(|_| rest != 0).map(|kept| (kept, rest))
+    }
+
+    /// Whether a block with this checksum is one of those.
+    pub(crate) fn has(&self, crc32c: u32) -> bool {
+        self.place(crc32c).is_some_and(|(kept, rest)| kept.load(Ordering::Relaxed) == rest)
+    }
+
+    /// Notes that a block with this checksum is one of those.
+    pub(crate) fn note(&self, crc32c: u32) {
+        if let Some((kept, rest)) = self.place(crc32c) {
+            kept.store(rest, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Doubts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU8::new(0)))
+    }
+}
+
+impl Doubts {
     fn doubt(&self, list: Lid) -> &AtomicU8 {
-        &self.doubts[(list.0 % DOUBTS as u64) as usize]
+        &self.0[(list.0 % DOUBTS as u64) as usize]
     }
 
     /// Whether compressing the next page of a list may gain something.
@@ -103,6 +192,12 @@ impl Compressors {
             self.doubt(list).store(doubt + 1, Ordering::Relaxed);
         }
         !waits
+    }
+
+    /// How often in a row compressing pages of a list has gained nothing.
+    #[cfg(test)]
+    pub(crate) fn in_a_row(&self, list: Lid) -> u8 {
+        self.doubt(list).load(Ordering::Relaxed)
     }
 
     /// Notes whether compressing a page of a list gained something.

@@ -656,6 +656,10 @@ impl LogDisk {
         &self.reclaimer
     }
 
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
     pub(crate) fn reuse(&self) -> crate::space::reuse::Reuse {
         let parts =
             (Arc::clone(&self.volume), Arc::clone(&self.flusher), Arc::clone(&self.accounts));

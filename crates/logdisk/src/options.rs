@@ -38,6 +38,8 @@ pub struct FormatOptions {
     /// How new pages are compressed, where neither their list nor who opens the volume says
     /// something else.
     pub compression: Option<Compression>,
+    /// How the cleaner compresses what it moves, where who opens the volume says nothing else.
+    pub cold_compression: Option<Compression>,
 }
 
 impl Default for FormatOptions {
@@ -56,6 +58,7 @@ impl Default for FormatOptions {
             is_on_set: false,
             is_spread: false,
             compression: None,
+            cold_compression: None,
         }
     }
 }
@@ -133,6 +136,9 @@ pub struct OpenOptions {
     /// How new pages are compressed, or that they are not, where their list says nothing else.
     /// `None`: as the volume says.
     pub compression: Option<Option<Compression>>,
+    /// How the cleaner compresses what it moves, in lists that may be compressed, or that it moves
+    /// blocks as they are stored. `None`: as the volume says.
+    pub cold_compression: Option<Option<Compression>>,
     /// Accept payload in roll-forward without verifying its checksums. This exists to test the
     /// crash tests, which must fail with it.
     #[doc(hidden)]
@@ -154,6 +160,7 @@ impl Default for OpenOptions {
             release_wait: Duration::ZERO,
             is_on_set: false,
             compression: None,
+            cold_compression: None,
             skip_payload_checks: false,
         }
     }

@@ -176,6 +176,7 @@ pub(crate) fn make(
         layout,
         clean: false,
         compression: Compression::byte(options.compression),
+        cold_compression: Compression::byte(options.cold_compression),
         checkpoint_addr: Addr(0),
         checkpoint_len_bytes: 0,
         checkpoint_crc32c: 0,

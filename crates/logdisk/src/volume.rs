@@ -86,7 +86,7 @@ impl Volume {
         mut superblock: Superblock,
         store: NodeStore,
         engine: Engine,
-        new_pages: Option<Compression>,
+        compression: (Option<Compression>, Option<Compression>),
     ) -> Self {
         // Applying the log again may have left lists to be removed that nothing was left of when it
         // was first applied.
@@ -98,7 +98,7 @@ impl Volume {
             device,
             uuid: superblock.uuid,
             metadata_copies: superblock.metadata_copies(),
-            compressors: Compressors::new(&superblock, new_pages),
+            compressors: Compressors::new(&superblock, compression),
             writer: Arc::clone(engine.writer()),
             published: RwLock::new(Arc::new(superblock.clone())),
             superblock: Mutex::new(superblock),

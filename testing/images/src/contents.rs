@@ -87,6 +87,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         is_spread: false,
         compression: matches!(contents, Contents::Compressed | Contents::Counted)
             .then_some(Compression::Lz4),
+        cold_compression: None,
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {

@@ -80,6 +80,12 @@ impl LogEngine {
                 2 => Some(Some(Compression::Lz4)),
                 _ => Some(Some(Compression::Zstd { level: 1 + uuid.0[8] % 5 })),
             },
+            cold_compression: match uuid.0[9] % 4 {
+                0 => None,
+                1 => Some(None),
+                2 => Some(Some(Compression::Lz4)),
+                _ => Some(Some(Compression::Zstd { level: 3 + uuid.0[10] % 5 })),
+            },
             ..OpenOptions::default()
         };
         let grows_to = if uuid.0[2] % 4 == 0 { 40 + 2 * u32::from(uuid.0[3]) } else { 0 };

@@ -33,6 +33,8 @@ pub struct SuperblockInfo {
     pub clean: bool,
     /// How new pages are compressed by default; 0: not.
     pub compression: u8,
+    /// How the cleaner compresses what it moves by default; 0: not.
+    pub cold_compression: u8,
     /// Where the checkpoint lies, in bytes from the start of the device.
     pub checkpoint_offset: u64,
     /// Its length.
@@ -65,6 +67,7 @@ impl From<&FoundSuperblock> for SuperblockInfo {
             segment_count: layout.segment_count(),
             clean: superblock.clean,
             compression: superblock.compression,
+            cold_compression: superblock.cold_compression,
             checkpoint_offset: superblock.checkpoint_addr.bytes(),
             checkpoint_len_bytes: superblock.checkpoint_len_bytes,
             checkpoint_crc32c: hex32(superblock.checkpoint_crc32c),
@@ -94,7 +97,7 @@ impl fmt::Display for SuperblockInfo {
         let (count, size) = (self.segment_count, self.segment_size_bytes);
         writeln!(f, "  segments    {count} of {size} bytes")?;
         writeln!(f, "  state       {}", if self.clean { "clean" } else { "in use" })?;
-        writeln!(f, "  compression {}", self.compression)?;
+        writeln!(f, "  compression {}, cold {}", self.compression, self.cold_compression)?;
         let (offset, len) = (self.checkpoint_offset, self.checkpoint_len_bytes);
         writeln!(
             f,

@@ -47,6 +47,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         layout: Layout::new(log2, segment_count).ok()?,
         clean: false,
         compression: 0,
+        cold_compression: 0,
         checkpoint_addr: Addr(0),
         checkpoint_len_bytes: 0,
         checkpoint_crc32c: 0,

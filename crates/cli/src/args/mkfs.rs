@@ -56,6 +56,9 @@ pub(crate) struct MkfsArgs {
     /// Compress files: lz4, zstd, or zstd:1 to zstd:15 [default: none]
     #[arg(long, value_name = "KIND")]
     pub(crate) compress: Option<Compression>,
+    /// Compress what the cleaner moves, and has not been compressed so hard yet
+    #[arg(long, value_name = "KIND")]
+    pub(crate) compress_cold: Option<Compression>,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,

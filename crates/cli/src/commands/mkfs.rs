@@ -230,6 +230,7 @@ fn fill(args: &MkfsArgs, opened: Vec<(&Path, FileDevice)>) -> Result<VolumeInfo,
             metadata_copies: args.metadata_copies.unwrap_or(metadata_copies),
             max_len_bytes: args.max_size.unwrap_or(0),
             compression: args.compress,
+            cold_compression: args.compress_cold,
         },
     )
 }

@@ -81,6 +81,7 @@ mod tests {
             layout: Layout::new(20, 16).unwrap(),
             clean: true,
             compression: 0,
+            cold_compression: 0,
             checkpoint_addr: Addr(1 << 15),
             checkpoint_len_bytes: 4096,
             checkpoint_crc32c: 0,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use dendro_device::Direct;
+use dendro_format::Compression;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice, Order};
 use dendro_logdisk::{Discards, OnLoss};
@@ -191,13 +192,15 @@ impl MountOptions {
             Choice::Uring => all.push("transport=uring".into()),
             Choice::Device => all.push("transport=dev".into()),
         }
+        let kind = |of: Option<Compression>| of.map_or("none".into(), |of| of.to_string());
         let values = [
             ("cache", self.cache_bytes.map(exact_size)),
             ("checkpoint", self.checkpoint_bytes.map(exact_size)),
             ("policy", self.policy.map(|kind| kind.name().to_owned())),
             ("reserve", self.reserve_percent.map(|percent| percent.to_string())),
             ("coalesce", self.coalesce.map(|is_on| choose(is_on, "on", "off"))),
-            ("compress", self.compression.map(|of| of.map_or("none".into(), |of| of.to_string()))),
+            ("compress", self.compression.map(kind)),
+            ("compress-cold", self.cold_compression.map(kind)),
             ("threads", self.threads.map(|threads| threads.to_string())),
             ("retain", self.retain.as_ref().map(ToString::to_string)),
             ("metrics", self.metrics.map(|address| address.to_string())),
@@ -280,7 +283,7 @@ mod tests {
             "defaults",
             "ro,noatime,nosymfollow,commit=2,cache=1234567,checkpoint=4M,policy=greedy",
             "recover=truncate,metrics=9350,compress=none",
-            "compress=zstd:7",
+            "compress=zstd:7,compress-cold=zstd:12",
             "users=root:4711,group=4712,owner",
             "allow_root,strictatime,discard=online,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",

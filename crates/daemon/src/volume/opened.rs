@@ -78,13 +78,14 @@ impl Volume {
         let devices = Arc::new(open_for_mount(source, path, is_attached, options, lock_wait)?);
         let read_only = devices.is_read_only();
         let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
-        let MountOptions { discards, on_loss, compression, .. } = *options;
+        let MountOptions { discards, on_loss, compression, cold_compression, .. } = *options;
         let mut disk_options = OpenOptions {
             read_only,
             cache_size_bytes,
             discards,
             on_loss,
             compression,
+            cold_compression,
             release_wait: RELEASE_WAIT,
             ..OpenOptions::default()
         };

@@ -75,6 +75,7 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
         layout: Layout::new(segment_size_log2, segment_count).expect("it is within bounds"),
         clean: rng.chance(50),
         compression: rng.below(3) as u8,
+        cold_compression: rng.below(3) as u8,
         checkpoint_addr: Addr(number(rng)),
         checkpoint_len_bytes: number_u32(rng),
         checkpoint_crc32c: number_u32(rng),

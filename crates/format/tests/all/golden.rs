@@ -89,6 +89,7 @@ fn superblock_v1() {
         layout: Layout::new(22, 0x0001_0203).unwrap(),
         clean: true,
         compression: 3,
+        cold_compression: 0,
         checkpoint_addr: Addr(0x1122_3344_5566),
         checkpoint_len_bytes: 0x0004_0506,
         checkpoint_crc32c: 0x7788_99aa,
@@ -131,7 +132,12 @@ fn superblock_v1() {
     };
     let bytes = on_set.encode();
     check("superblock_on_set_v1", bytes.as_slot());
-    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(on_set));
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(on_set.clone()));
+
+    let cold = Superblock { cold_compression: 0x92, ..on_set };
+    let bytes = cold.encode();
+    check("superblock_cold_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(cold));
 }
 
 #[test]

@@ -23,10 +23,11 @@ use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
 use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 
+use crate::clean::named_page::NamedPage;
 use crate::clean::neighbours::sort_by_place;
 use crate::clean::pick::{Choice, Picking, most_live_bytes};
 use crate::clean::relocate::{
-    MapSearch, NamedPage, filter_live, move_blocks, move_nodes, read_blocks, summarize,
+    MapSearch, filter_live, move_blocks, move_nodes, read_blocks, summarize,
 };
 use crate::clean::victim::Body;
 use crate::engine::Engine;

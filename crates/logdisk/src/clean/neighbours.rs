@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use dendro_disk::{Lid, Result};
 use dendro_format::superblock::INCOMPATIBLE_NEIGHBOURS;
 
-use super::relocate::NamedPage;
+use super::named_page::NamedPage;
 use crate::volume::Volume;
 
 /// The number of lists that are looked up while the lock is held.

@@ -18,6 +18,8 @@ use dendro_format::{
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
+use crate::clean::named_page::NamedPage;
+use crate::clean::recompress::Recompressed;
 use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
 use crate::damage::Part;
 use crate::engine::Engine;
@@ -26,7 +28,6 @@ use crate::fault::Outcome;
 use crate::log::partial::{Content, RecordContext, page_record_bytes};
 use crate::map::Nodes;
 use crate::space::reserve::Accounts;
-use crate::state::item::ItemKey;
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
 use crate::walk::{MapWalk, Visit};
@@ -37,29 +38,6 @@ const MOVED_AT_ONCE: usize = 16;
 
 /// The number of chunks that are looked up while the lock is held.
 const CHUNKS_LOOKED_AT: usize = 64;
-
-/// A page that a segment's records name.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NamedPage {
-    pub(super) list: u64,
-    pub(super) page_index: u64,
-    /// The branch and the epoch that it was written in.
-    pub(super) version: (u32, u64),
-    pub(super) page: PageRef,
-}
-
-impl NamedPage {
-    /// Whether one entry of the map names both pages.
-    pub(super) fn is_in_chunk_of(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-
-    /// The key of the map entry that names the page.
-    pub(crate) fn key(&self) -> Key {
-        let (branch, epoch) = self.version;
-        ItemKey::chunk(self.list, self.page_index / CHUNK_PAGES).key(branch, epoch)
-    }
-}
 
 /// The blocks and nodes that a segment's records name.
 #[derive(Debug, Default)]
@@ -142,6 +120,10 @@ pub(super) fn move_blocks(
             Some(stored) => sound.push((*block, Content::stored(stored, &block.page))),
             None => unsound.push(*block),
         }
+    }
+    let recompressed = Recompressed::of(volume, accounts, &sound);
+    if let Some(recompressed) = &recompressed {
+        sound = recompressed.in_place_of(&sound);
     }
     let mut rest = &sound[..];
     while !rest.is_empty() {

@@ -87,11 +87,11 @@ struct Tries<'a> {
 impl Tries<'_> {
     fn pack(&mut self, with: Compression, content: &[u8], out: &mut Vec<u8>) -> bool {
         let compressors = self.volume.compressors();
-        if !compressors.is_worth_trying(self.list) {
+        if !compressors.new_doubts().is_worth_trying(self.list) {
             return false;
         }
         let is_packed = self.packer.pack(with, content, out);
-        compressors.note_tried(self.list, is_packed);
+        compressors.new_doubts().note_tried(self.list, is_packed);
         is_packed
     }
 }
@@ -114,7 +114,6 @@ impl Volume {
 
     #[inline(never)]
     fn pack_if_marked(&self, aru: &Aru<'_>, asks: bool) -> Result<Option<Packed>> {
-        let compressors = self.compressors();
         let writes = aru.ops().iter().any(|op| matches!(op, Op::WritePages { .. }));
         let packed = if writes { self.pack_pages(aru)? } else { None };
         if packed.is_none() && !asks {
@@ -122,15 +121,22 @@ impl Volume {
         }
         // What older software cannot read follows. If that cannot be stated, as on a full host, or
         // on a disk that takes no changes, nothing is compressed.
+        let may_compress = self.mark_compression();
+        Ok(packed.filter(|_| may_compress))
+    }
+
+    /// States on the device that blocks may be compressed. Returns whether they may.
+    pub(crate) fn mark_compression(&self) -> bool {
+        let compressors = self.compressors();
         if compressors.is_marked() {
-            return Ok(packed);
+            return true;
         }
         let is_writable = self.check_writable(&self.read()).is_ok();
-        if !is_writable || self.mark_features(INCOMPATIBLE_COMPRESSION).is_err() {
-            return Ok(None);
+        let is_marked = is_writable && self.mark_features(INCOMPATIBLE_COMPRESSION).is_ok();
+        if is_marked {
+            compressors.note_marked();
         }
-        compressors.note_marked();
-        Ok(packed)
+        is_marked
     }
 
     fn pack_pages(&self, aru: &Aru<'_>) -> Result<Option<Packed>> {

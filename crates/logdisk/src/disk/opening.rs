@@ -119,7 +119,10 @@ impl LogDisk {
         let Recovered { device, options, superblock, store, engine, checkpoints, notes } = parts;
         let new_pages =
             options.compression.unwrap_or(Compression::from_byte(superblock.compression));
-        let volume = shared(Volume::new(device, superblock, store, engine, new_pages));
+        let cold =
+            options.cold_compression.unwrap_or(Compression::from_byte(superblock.cold_compression));
+        let ways = (new_pages, cold);
+        let volume = shared(Volume::new(device, superblock, store, engine, ways));
         let reader = shared(Reader::new(volume()));
         let flusher = shared(Flusher::new(volume()));
         let accounts = shared(Accounts::new(volume(), options.reserve_percent, options.cleaning));

@@ -209,6 +209,11 @@ impl<'a> Content<'a> {
         Self { bytes: &bytes[..len_bytes], len_bytes, crc32c, compression }
     }
 
+    /// The bytes that are stored; zeros at the end of a whole page may be missing.
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     pub(crate) const fn is_whole(&self) -> bool {
         self.len_bytes == PAGE_SIZE
     }

@@ -10,7 +10,7 @@ use dendro_disk::{
 };
 use dendro_format::CompressedPages;
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
-use dendro_logdisk::{Compression, FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{CleanSettings, Compression, FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::common::clock;
 
@@ -275,4 +275,145 @@ fn compressed_pages_are_counted_in_all_versions() {
     disk.commit(aru).unwrap();
     while disk.background_step().unwrap() {}
     assert_eq!(counted(&device, disk), CompressedPages::default());
+}
+
+const COLD: Option<Option<Compression>> = Some(Some(Compression::Zstd { level: 9 }));
+
+/// Opens the disk to be cleaned in idle steps. What is moved is compressed as `cold` says, and
+/// cleaning is urgent with fewer clean segments than `least_clean`.
+fn open_cold(
+    device: &Arc<MemoryDevice>,
+    cold: Option<Option<Compression>>,
+    least_clean: Option<u32>,
+) -> LogDisk {
+    let cleaning = CleanSettings {
+        min_clean_segments: least_clean,
+        max_clean_segments: Some(1000),
+        ..CleanSettings::default()
+    };
+    let options = OpenOptions { cold_compression: cold, cleaning, ..OpenOptions::default() };
+    LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock())
+        .expect("it was formatted")
+}
+
+const HINTS: [ListCompression; 3] =
+    [ListCompression::AsOthers, ListCompression::Lz4, ListCompression::Never];
+
+/// A volume with a list for each hint, and garbage between their pages. A snapshot has them all,
+/// and the head has not the last one.
+fn with_garbage(device: &Arc<MemoryDevice>) -> (Vec<Lid>, View) {
+    let disk = open(device, None);
+    let lists = HINTS.map(|hint| list(&disk, hint));
+    let garbage = list(&disk, ListCompression::Never);
+    for round in 0..8 {
+        for list in lists {
+            write(&disk, list, round * 32, &text(round, 32));
+        }
+        write(&disk, garbage, 0, &noise(64));
+    }
+    let kept = disk.snapshot(0, Some("kept")).expect("the name is new");
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_list(lists[2]);
+    disk.commit(aru).expect("there is room");
+    disk.shut_down().expect("there is room");
+    (lists.to_vec(), kept.view())
+}
+
+fn clean_all(disk: &LogDisk) {
+    for _ in 0..400 {
+        if !disk.idle_step().expect("the device works") {
+            break;
+        }
+    }
+    disk.checkpoint().expect("there is room");
+}
+
+fn check_lists(disk: &LogDisk, lists: &[Lid], kept: View) {
+    for (number, list) in lists.iter().enumerate() {
+        for round in 0..8 {
+            let mut pages = vec![1; 32 * PAGE_SIZE];
+            let views = [kept, View::HEAD].into_iter().take(if number == 2 { 1 } else { 2 });
+            for view in views {
+                disk.read_pages(view, *list, round * 32, &mut pages).expect("it is there");
+                assert!(pages == text(round, 32), "list {number}, round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_cleaner_moves_is_compressed_harder_unless_its_list_is_not_to_be() {
+    let device = device(None);
+    let (lists, kept) = with_garbage(&device);
+    let disk = open_cold(&device, COLD, None);
+    let before = disk.stats();
+    let lz4 = before.compressed.unwrap();
+    assert_eq!(lz4.page_count(), 8 * 32);
+    clean_all(&disk);
+    let after = disk.stats();
+    let zstd = after.compressed.unwrap();
+    assert!(after.moved_bytes > 0);
+    assert!(after.live_bytes < before.live_bytes - (128 << 10), "{before:?}, {after:?}");
+    // The first list was not compressed, and the last one is not.
+    assert!((300..=512).contains(&zstd.page_count()), "{zstd:?}");
+    assert!(zstd.stored_bytes() < lz4.stored_bytes() * 2, "{zstd:?}, {lz4:?}");
+    check_lists(&disk, &lists, kept);
+    // After a crash it is the same.
+    disk.flush(CommitSeq::LATEST).unwrap();
+    drop(disk);
+    let disk = open_cold(&device, COLD, None);
+    check_lists(&disk, &lists, kept);
+    assert_eq!(disk.stats().compressed, Some(zstd));
+    assert_eq!(counted(&device, disk), zstd);
+    let report = verify(&*device, &Options { data: true });
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+#[test]
+fn nothing_is_compressed_where_cleaning_is_urgent_or_that_gains_nothing_or_must_not_be() {
+    let device = device(None);
+    let (lists, kept) = with_garbage(&device);
+    // All segments should be clean, so they are always too few.
+    let disk = open_cold(&device, COLD, Some(u32::MAX - 1));
+    let before = disk.stats().compressed;
+    clean_all(&disk);
+    assert!(disk.stats().moved_bytes > 0);
+    assert_eq!(disk.stats().compressed, before);
+    check_lists(&disk, &lists, kept);
+    drop(disk);
+
+    let device = self::device(None);
+    let disk = open(&device, None);
+    let (one, other) =
+        (list(&disk, ListCompression::AsOthers), list(&disk, ListCompression::Never));
+    let garbage = list(&disk, ListCompression::Never);
+    for round in 0..8 {
+        write(&disk, one, round * 32, &noise(32));
+        write(&disk, other, round * 32, &text(round, 32));
+        write(&disk, garbage, 0, &noise(64));
+    }
+    disk.shut_down().unwrap();
+    drop(disk);
+    let disk = open_cold(&device, COLD, None);
+    clean_all(&disk);
+    assert!(disk.stats().moved_bytes > 0);
+    assert_eq!(disk.stats().compressed.unwrap().page_count(), 0);
+}
+
+#[test]
+fn mkfs_says_how_what_is_moved_is_compressed() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let options = FormatOptions {
+        segment_size_bytes: 256 << 10,
+        cold_compression: Some(Compression::ZSTD),
+        ..FormatOptions::default()
+    };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock()).unwrap();
+    let (lists, kept) = with_garbage(&device);
+    let disk = open_cold(&device, None, None);
+    let before = disk.superblock();
+    assert_eq!(before.cold_compression, Compression::byte(Some(Compression::ZSTD)));
+    clean_all(&disk);
+    assert!(disk.stats().compressed.unwrap().page_count() > 8 * 32);
+    check_lists(&disk, &lists, kept);
 }

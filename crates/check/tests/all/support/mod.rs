@@ -139,6 +139,7 @@ impl Builder {
                 layout: layout(),
                 clean: false,
                 compression: 0,
+                cold_compression: 0,
                 checkpoint_addr: Addr(0),
                 checkpoint_len_bytes: 0,
                 checkpoint_crc32c: 0,

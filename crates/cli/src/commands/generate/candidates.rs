@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_last_option_is_completed() {
-        assert_eq!(options("com"), ["commit=", "compress="]);
+        assert_eq!(options("com"), ["commit=", "compress=", "compress-cold="]);
         assert_eq!(options("ro,noat"), ["ro,noatime"]);
         assert_eq!(options("transport=u"), ["transport=uring"]);
         assert!(options("").contains(&"retain=".to_owned()));

@@ -26,6 +26,7 @@ pub(crate) struct NewVolume {
     pub(crate) metadata_copies: u8,
     pub(crate) max_len_bytes: u64,
     pub(crate) compression: Option<Compression>,
+    pub(crate) cold_compression: Option<Compression>,
 }
 
 /// Makes a file system on `devices`, which are open for writing.
@@ -50,6 +51,7 @@ pub(crate) fn format(
         is_on_set: devices.is_listed(),
         is_spread: devices.is_spread(),
         compression: new.compression,
+        cold_compression: new.cold_compression,
     };
     let devices = Arc::new(devices);
     let device: Arc<dyn Device> = Arc::clone(&devices) as _;

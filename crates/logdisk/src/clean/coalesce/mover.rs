@@ -9,6 +9,7 @@ use dendro_disk::{Lid, Result, View};
 use super::place::Place;
 use super::stretch::{RunSearch, Span, Stretch};
 use crate::checkpoint::{Checkpointer, unless_put_off};
+use crate::clean::recompress::Recompressed;
 use crate::engine::Engine;
 use crate::log::partial::Content;
 use crate::space::reserve::Accounts;
@@ -115,9 +116,13 @@ impl Mover {
             }
         }
         let mut moved_bytes = 0;
-        let blocks: Vec<_> = (stretch.scattered.iter().zip(bytes.chunks(PAGE_SIZE)))
+        let mut blocks: Vec<_> = (stretch.scattered.iter().zip(bytes.chunks(PAGE_SIZE)))
             .map(|(block, page)| (*block, Content::stored(page, &block.page)))
             .collect();
+        let recompressed = Recompressed::of(&self.volume, &self.accounts, &blocks);
+        if let Some(recompressed) = &recompressed {
+            blocks = recompressed.in_place_of(&blocks);
+        }
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                 self.volume.check_writable(engine)?;

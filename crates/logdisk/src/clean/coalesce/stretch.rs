@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::place::Place;
 use crate::blocks::{Fetch, gap_between};
-use crate::clean::relocate::NamedPage;
+use crate::clean::named_page::NamedPage;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;

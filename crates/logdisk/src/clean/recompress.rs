@@ -1,0 +1,327 @@
+//! Compressing what is moved: what has survived so far is cold, and is worth more time than what
+//! was just written. This runs without the engine's lock.
+
+use std::ops::Range;
+
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
+use dendro_disk::{Lid, ListCompression, Result};
+use dendro_format::compression::Compression;
+use dendro_format::{PageRef, checksum};
+
+use super::named_page::NamedPage;
+use crate::fault::Outcome;
+use crate::log::partial::{Content, without_zeros};
+use crate::space::reserve::Accounts;
+use crate::volume::Volume;
+
+/// A block that is compressed in another way than before saves one part in so many at least,
+/// because reading it takes more time.
+const LEAST_SAVED_PART: usize = 8;
+
+/// Blocks that are about to be moved, with their contents.
+type Moving<'a> = Vec<(NamedPage, Content<'a>)>;
+
+/// Contents that take less room than what is stored.
+pub(super) struct Recompressed {
+    with: Compression,
+    bytes: Vec<u8>,
+    /// The place in `bytes` of each of the blocks, if it became smaller.
+    places: Vec<Option<Range<usize>>>,
+}
+
+impl Recompressed {
+    /// Compresses blocks harder than they are, unless their list is not to be compressed. `None`:
+    /// no block becomes smaller, or nothing is compressed in this way. While clean segments are so
+    /// few that commits assist cleaning, blocks are left as they are: nobody is to wait for it.
+    pub(super) fn of(
+        volume: &Volume,
+        accounts: &Accounts,
+        blocks: &[(NamedPage, Content<'_>)],
+    ) -> Option<Self> {
+        let with = volume.compressors().cold()?;
+        let mut all = Self { with, bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
+        for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
+            if is_urgent(volume, accounts) {
+                break;
+            }
+            // Blocks of a list that cannot be read are moved all the same.
+            let may_gain = chunk.iter().any(|(block, _)| all.may_gain(volume, block));
+            if may_gain && volume.may_be_compressed(&chunk[0].0).unwrap_or(false) {
+                all.add_chunk(volume, chunk);
+            } else {
+                all.places.resize(all.places.len() + chunk.len(), None);
+            }
+        }
+        all.places.resize(blocks.len(), None);
+        let is_any = all.places.iter().any(Option::is_some);
+        (is_any && volume.mark_compression()).then_some(all)
+    }
+
+    /// The blocks with the contents that became smaller.
+    pub(super) fn in_place_of<'a>(&'a self, blocks: &[(NamedPage, Content<'a>)]) -> Moving<'a> {
+        let pairs = blocks.iter().zip(&self.places);
+        let moved = pairs.map(|((block, stored), place)| match place {
+            Some(place) => (*block, Content::compressed(&self.bytes[place.clone()], self.with)),
+            None => (*block, *stored),
+        });
+        moved.collect()
+    }
+
+    /// Adds blocks of one chunk. Whole pages begin at blocks of the device, so few shorter blocks
+    /// among them save nothing: they stay whole if they do not save a page together.
+    fn add_chunk(&mut self, volume: &Volume, chunk: &[(NamedPage, Content<'_>)]) {
+        let first = self.places.len();
+        let mut saved_bytes = 0;
+        for (block, content) in chunk {
+            let place = self.pack(volume, block, content);
+            if let Some(place) = &place
+                && block.page.is_whole()
+            {
+                saved_bytes += PAGE_SIZE - footprint(place.len());
+            }
+            self.places.push(place);
+        }
+        if saved_bytes < PAGE_SIZE && chunk.len() > 1 {
+            for ((block, _), place) in chunk.iter().zip(&mut self.places[first..]) {
+                if block.page.is_whole() && place.take().is_some() {
+                    volume.compressors().settled().note(block.page.crc32c);
+                }
+            }
+        }
+    }
+
+    /// Appends the compressed form of a block to the bytes, if it takes less than what is stored.
+    fn pack(
+        &mut self,
+        volume: &Volume,
+        block: &NamedPage,
+        content: &Content<'_>,
+    ) -> Option<Range<usize>> {
+        let (compressors, list) = (volume.compressors(), Lid(block.list));
+        if !self.may_gain(volume, block) || !compressors.cold_doubts().is_worth_trying(list) {
+            return None;
+        }
+        let mut page = [0; PAGE_SIZE];
+        // What is no page stays as it is, so that the damage is not hidden.
+        let stored = content.bytes();
+        compressors
+            .unpackers
+            .with(|unpacker| unpacker.unpack(&block.page, stored, &mut page))
+            .ok()?;
+        let from = self.bytes.len();
+        let is_packed = compressors
+            .packers
+            .with(|packer| packer.pack(self.with, without_zeros(&page), &mut self.bytes));
+        let place = from..self.bytes.len();
+        let gains = is_packed
+            && self.saves(&block.page, place.len())
+            && self.is_right(volume, &place, &page);
+        compressors.cold_doubts().note_tried(list, gains);
+        // What did not become smaller will not, nor will what became as small as this makes it.
+        let settled = if gains { checksum(&self.bytes[from..]) } else { block.page.crc32c };
+        compressors.settled().note(settled);
+        if !gains {
+            self.bytes.truncate(from);
+        }
+        gains.then_some(place)
+    }
+
+    /// Whether a block may become smaller: it is not compressed so hard yet, and was not tried.
+    fn may_gain(&self, volume: &Volume, block: &NamedPage) -> bool {
+        let PageRef { compression, crc32c, .. } = block.page;
+        let compressors = volume.compressors();
+        compressors.is_harder(self.with, compression) && !compressors.settled().has(crc32c)
+    }
+
+    /// Whether so many bytes are enough less than a block takes.
+    fn saves(&self, block: &PageRef, len_bytes: usize) -> bool {
+        let (before, after) = (block.footprint_bytes() as usize, footprint(len_bytes));
+        let is_same_kind = block.compression == self.with.kind();
+        after < before && (is_same_kind || after <= before - before / LEAST_SAVED_PART)
+    }
+
+    /// Whether what was compressed is the page. The old block is about to be given up.
+    fn is_right(&self, volume: &Volume, place: &Range<usize>, page: &[u8; PAGE_SIZE]) -> bool {
+        let block = PageRef {
+            len_bytes: place.len() as u16,
+            compression: self.with.kind(),
+            ..PageRef::ZERO
+        };
+        let mut again = [0; PAGE_SIZE];
+        let unpacked = volume
+            .compressors()
+            .unpackers
+            .with(|unpacker| unpacker.unpack(&block, &self.bytes[place.clone()], &mut again));
+        unpacked.is_ok() && again == *page
+    }
+}
+
+const fn footprint(len_bytes: usize) -> usize {
+    align_up_usize(len_bytes, GRAIN_SIZE)
+}
+
+/// Whether cleaning must not take longer than it has to: commits assist it, or somebody waits for
+/// the segments that are left.
+fn is_urgent(volume: &Volume, accounts: &Accounts) -> bool {
+    let engine = volume.read();
+    let ready = accounts.scarce_segments(&engine).saturating_add(accounts.pace_segments());
+    accounts.is_claimed() || engine.state().segments().clean_count() < ready
+}
+
+impl Volume {
+    /// Whether the list of a page may be compressed: as the head of its branch has it, or, where
+    /// that does not have the list, as the version in which it was written.
+    fn may_be_compressed(&self, page: &NamedPage) -> Result<bool> {
+        let (branch, epoch) = page.version;
+        self.look(|engine, nodes| -> Outcome<_> {
+            let (state, versions) = (engine.state(), engine.state().versions());
+            let in_head = match versions.head_ancestry(branch) {
+                Ok(head) => state.list_hints(head, page.list, nodes)?,
+                Err(_) => None,
+            };
+            let hints = match in_head {
+                Some(hints) => Some(hints),
+                None => {
+                    state.list_hints(versions.tree().ancestry(branch, epoch), page.list, nodes)?
+                }
+            };
+            Ok(hints.is_some_and(|hints| hints.compression != ListCompression::Never))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::Rng;
+    use dendro_disk::{Aru, ListHints, LogicalDisk, Op, View};
+    use dendro_format::compression::Unpacker;
+
+    use super::*;
+    use crate::disk::LogDisk;
+    use crate::testing::{disk_in_memory, make_list};
+    use crate::{CleanSettings, OpenOptions};
+
+    const ZSTD: Compression = Compression::Zstd { level: 9 };
+
+    fn disk() -> LogDisk {
+        let options = OpenOptions { cold_compression: Some(Some(ZSTD)), ..OpenOptions::default() };
+        disk_in_memory(16, 128, options)
+    }
+
+    fn noise(seed: u64) -> Vec<u8> {
+        let mut page = vec![0; PAGE_SIZE];
+        Rng::new(seed).fill(&mut page);
+        page
+    }
+
+    fn text(seed: u64) -> Vec<u8> {
+        let lines = (0..).flat_map(|line: u64| format!("line {line} of {seed}\n").into_bytes());
+        lines.take(PAGE_SIZE).collect()
+    }
+
+    /// What moving a list's pages, which are stored as `pages` with these kinds of compression,
+    /// stores of them.
+    fn recompress(disk: &LogDisk, list: Lid, pages: &[(u8, Vec<u8>)]) -> Vec<(u8, Vec<u8>)> {
+        let named = pages.iter().zip(0..).map(|((compression, stored), page_index)| {
+            let page = PageRef {
+                len_bytes: stored.len() as u16,
+                compression: *compression,
+                crc32c: checksum(stored),
+                ..PageRef::ZERO
+            };
+            let block = NamedPage { list: list.0, page_index, version: (0, 1), page };
+            (block, Content::stored(stored, &page))
+        });
+        let named: Vec<_> = named.collect();
+        let Some(found) = Recompressed::of(disk.volume(), disk.accounts(), &named) else {
+            return pages.to_vec();
+        };
+        let moved = found.in_place_of(&named);
+        let stored = moved.iter().zip(&found.places).zip(pages);
+        let kind = |is_new: bool, before: u8| if is_new { ZSTD.kind() } else { before };
+        stored
+            .map(|(((_, content), place), (before, _))| {
+                (kind(place.is_some(), *before), content.bytes().to_vec())
+            })
+            .collect()
+    }
+
+    /// How often in a row compressing pages of a list has gained nothing.
+    fn doubt(disk: &LogDisk, list: Lid) -> u8 {
+        disk.volume().compressors().cold_doubts().in_a_row(list)
+    }
+
+    #[test]
+    fn what_does_not_become_smaller_is_not_tried_again() {
+        let disk = disk();
+        let list = make_list(&disk);
+        let pages: Vec<_> = (0..8).map(|seed| (0, noise(seed))).collect();
+        assert_eq!(recompress(&disk, list, &pages), pages);
+        assert_eq!(doubt(&disk, list), 8);
+        assert_eq!(recompress(&disk, list, &pages), pages);
+        assert_eq!(doubt(&disk, list), 8, "nothing was tried");
+        // What is new in the list is.
+        let texts: Vec<_> = (0..8).map(|seed| (0, text(seed))).collect();
+        let smaller = recompress(&disk, list, &texts);
+        assert!(smaller.iter().all(|(kind, stored)| *kind == 2 && stored.len() < 2000));
+        for ((compression, stored), (_, page)) in smaller.iter().zip(&texts) {
+            let (len_bytes, compression) = (stored.len() as u16, *compression);
+            let block = PageRef { len_bytes, compression, ..PageRef::ZERO };
+            let mut again = vec![1; PAGE_SIZE];
+            Unpacker::new().unpack(&block, stored, &mut again).unwrap();
+            assert!(again == *page);
+        }
+        // It is as small as it gets then.
+        assert_eq!(recompress(&disk, list, &smaller), smaller);
+        assert_eq!(doubt(&disk, list), 0, "nothing was tried");
+    }
+
+    #[test]
+    fn pages_that_save_less_than_a_page_together_stay_whole_and_are_not_tried_again() {
+        let disk = disk();
+        let list = make_list(&disk);
+        let mut pages: Vec<_> = (0..8).map(|seed| (0, noise(seed))).collect();
+        pages[3].1[2048..].fill(1);
+        assert_eq!(recompress(&disk, list, &pages), pages);
+        let before = doubt(&disk, list);
+        assert_eq!(recompress(&disk, list, &pages), pages);
+        assert_eq!(doubt(&disk, list), before, "nothing was tried");
+        // Alone it takes less.
+        pages[3].1[2047] ^= 1;
+        assert_ne!(recompress(&disk, list, &pages[3..4]), pages[3..4]);
+    }
+
+    #[test]
+    fn what_is_no_page_stays_as_it_is() {
+        let disk = disk();
+        let list = make_list(&disk);
+        for kind in [1, 2] {
+            let garbage = vec![(kind, noise(kind.into())[..3000].to_vec())];
+            assert_eq!(recompress(&disk, list, &garbage), garbage);
+        }
+    }
+
+    #[test]
+    fn blocks_are_left_while_clean_segments_are_few_or_claimed_and_if_their_list_is() {
+        let disk = disk();
+        let list = make_list(&disk);
+        let texts: Vec<_> = (0..8).map(|seed| (0, text(seed))).collect();
+        {
+            let _claim = disk.accounts().claim();
+            assert_eq!(recompress(&disk, list, &texts), texts);
+        }
+        let urgent = CleanSettings { min_clean_segments: Some(1000), ..CleanSettings::default() };
+        disk.accounts().set_clean_settings(urgent);
+        assert_eq!(recompress(&disk, list, &texts), texts);
+        disk.accounts().set_clean_settings(CleanSettings::default());
+        let mut aru = Aru::new(View::HEAD);
+        let never = ListHints { compression: ListCompression::Never, ..ListHints::default() };
+        aru.push(Op::SetHints { list, hints: never });
+        disk.commit(aru).unwrap();
+        assert_eq!(recompress(&disk, list, &texts), texts);
+        let mut aru = Aru::new(View::HEAD);
+        aru.push(Op::SetHints { list, hints: ListHints::default() });
+        disk.commit(aru).unwrap();
+        assert_ne!(recompress(&disk, list, &texts), texts);
+    }
+}
