@@ -51,7 +51,7 @@ pub(crate) fn compression(info: &CompressionInfo) -> String {
 }
 
 /// How many times as much `plain` is as `stored`, with two decimals that are not rounded up.
-fn ratio(plain: u64, stored: u64) -> Option<String> {
+pub(crate) fn ratio(plain: u64, stored: u64) -> Option<String> {
     let hundredths = (u128::from(plain) * 100).checked_div(stored.into())?;
     Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))
 }

@@ -3,10 +3,12 @@
 //! - [`mod@find`]: from what the user names to a daemon, or to a device that nobody has mounted.
 //!   [`tag`]: `UUID=…` and `LABEL=…`.
 //! - [`keeper`]: who carries out what is asked of a volume; versions and files in it.
+//! - [`below`]: the files at and below a path.
 //! - [`identity`]: whose volume lies on a device.
 //! - [`path_walk`] and [`liveness`] see to it that no command waits for a daemon that does not
 //!   answer.
 
+pub(crate) mod below;
 mod find;
 pub(crate) mod identity;
 mod keeper;

@@ -253,6 +253,8 @@ pub fn coalesce(
         let done = disk.coalesce(view, from, until, request.dry_run).map_err(refuse)?;
         Ok(Coalesced {
             page_bytes: done.page_bytes,
+            stored_bytes: done.stored_bytes,
+            plain_bytes: done.plain_bytes,
             pieces_before: done.reads_before,
             pieces_after: done.reads_after,
             moved_bytes: done.moved_bytes,

@@ -44,6 +44,13 @@ impl PageRef {
         align_up(self.len_bytes as u64, GRAIN_SIZE as u64) as u32
     }
 
+    /// Bytes of the device that the block would occupy if it were not compressed; a page that is
+    /// compressed counts as a whole one, because its zeros at the end are not known.
+    #[must_use]
+    pub const fn plain_footprint_bytes(self) -> u32 {
+        if self.compression == 0 { self.footprint_bytes() } else { PAGE_SIZE as u32 }
+    }
+
     /// Whether the block is a whole page, uncompressed.
     #[must_use]
     pub const fn is_whole(self) -> bool {

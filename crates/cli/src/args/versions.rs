@@ -223,9 +223,12 @@ pub(crate) struct LogArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
-    /// The volume
+    /// The volume; with --files a file, or a directory with all below it, in a mount
     #[arg(default_value = ".")]
     pub(crate) target: String,
+    /// Show what files take on the device, and what compression gains for them
+    #[arg(short, long, conflicts_with_all = ["all", "plot"])]
+    pub(crate) files: bool,
     /// Show all versions, those too that hold nothing alone
     #[arg(short, long)]
     pub(crate) all: bool,

@@ -3,7 +3,7 @@
 pub(crate) mod clean;
 mod cleaner;
 pub(crate) mod cleanerd;
-mod coalesce;
+pub(crate) mod coalesce;
 mod settings;
 
 use crate::args::cleaning::CleanVerb;

@@ -11,6 +11,7 @@ mod files;
 mod log;
 mod patch;
 mod replace;
+mod stored;
 mod usage;
 
 pub(crate) use commands::{

@@ -123,6 +123,19 @@ fn compression_is_chosen_for_files_and_for_what_is_made_in_directories() {
     assert_eq!(fs::read_to_string(dir.join("inner")).unwrap(), text);
     let live = scratch.info(&scratch.mount_point())["space"]["live_bytes"].as_u64().unwrap();
     assert!(live < 600_000, "{live} bytes are stored");
+    fs::hard_link(dir.join("inner"), dir.join("other-name")).unwrap();
+    let path = dir.to_str().unwrap();
+    let usage = scratch.dendro(["usage", "--files", "--json", path]).succeeds().out;
+    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
+    assert_eq!((&usage["file_count"], &usage["apparent_bytes"]), (&1.into(), &text.len().into()));
+    assert_eq!(usage["plain_bytes"], text.len().next_multiple_of(4096));
+    let stored = usage["stored_bytes"].as_u64().unwrap();
+    assert!((10_000..live).contains(&stored), "{usage}");
+    assert!(usage["ratio"].as_f64().unwrap() > 1.8, "{usage}");
+    let said = scratch.dendro(["usage", "--files", path]).succeeds().out;
+    assert!(said.contains("on the device") && said.contains(" to 1"), "{said}");
+    let image = scratch.image();
+    scratch.dendro(["usage", "--files", &image]).fails(1, &[&image, "is not in a mount"]);
     scratch.umount();
 }
 

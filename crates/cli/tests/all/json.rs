@@ -356,6 +356,7 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "client delete", &["-n", &at(":vm")]);
     printed.run(scratch, "snapshot list", &[mount]);
     printed.run(scratch, "usage", &[mount]);
+    printed.run(scratch, "usage --files", &[mount]);
     printed.run(scratch, "log", &[mount]);
     let other = scratch.text("other");
     printed.run(scratch, "mkfs", &["--size", "64M", "--max-size", "128M", &other]);

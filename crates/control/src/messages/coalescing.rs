@@ -37,6 +37,14 @@ pub struct CoalesceRequest {
 pub struct Coalesced {
     /// Bytes of the pages looked at.
     pub page_bytes: u64,
+    /// What the pages of the lists that were passed through take on the device,
+    #[serde(default)]
+    pub stored_bytes: u64,
+    /// and what they would take if nothing were compressed. Unlike `page_bytes`, both count each
+    /// list once, and not the neighbours that are laid down beside it. A daemon of an older version
+    /// says 0.
+    #[serde(default)]
+    pub plain_bytes: u64,
     /// Device reads that it took to read them in order, a MiB at a time, before,
     pub pieces_before: u64,
     /// and that it takes now, or would take.
@@ -55,6 +63,8 @@ impl Coalesced {
     /// Adds the result of the next request.
     pub fn add(&mut self, more: &Self) {
         self.page_bytes += more.page_bytes;
+        self.stored_bytes += more.stored_bytes;
+        self.plain_bytes += more.plain_bytes;
         self.pieces_before += more.pieces_before;
         self.pieces_after += more.pieces_after;
         self.moved_bytes += more.moved_bytes;

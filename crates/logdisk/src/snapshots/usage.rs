@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result, VersionUsage, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, PageRef, Space, Value};
@@ -24,8 +23,8 @@ struct Bytes {
 
 impl Bytes {
     fn of(page: &PageRef) -> Self {
-        let stored = i64::from(page.footprint_bytes());
-        Self { stored, plain: if page.compression == 0 { stored } else { PAGE_SIZE as i64 } }
+        let (stored, plain) = (page.footprint_bytes(), page.plain_footprint_bytes());
+        Self { stored: stored.into(), plain: plain.into() }
     }
 
     const fn add(&mut self, other: Self) {

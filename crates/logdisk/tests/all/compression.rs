@@ -10,7 +10,9 @@ use dendro_disk::{
 };
 use dendro_format::CompressedPages;
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
-use dendro_logdisk::{CleanSettings, Compression, FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{
+    CleanSettings, Compression, FormatOptions, LogDisk, OpenOptions, Place, format,
+};
 
 use crate::common::clock;
 
@@ -275,6 +277,35 @@ fn compressed_pages_are_counted_in_all_versions() {
     disk.commit(aru).unwrap();
     while disk.background_step().unwrap() {}
     assert_eq!(counted(&device, disk), CompressedPages::default());
+}
+
+#[test]
+fn what_lists_take_is_told_exactly_for_each_alone() {
+    let disk = open(&device(None), Some(Some(Compression::ZSTD)));
+    let first = list(&disk, ListCompression::AsOthers);
+    // It is laid down beside the first one, and looked at with it.
+    let other = disk.allocate_list().unwrap();
+    let mut aru = Aru::new(View::HEAD);
+    let hints = ListHints { near: Some(first), ..ListHints::default() };
+    aru.create_list(other, hints);
+    disk.commit(aru).unwrap();
+    let data_bytes = || disk.stats().live_bytes - disk.stats().node_bytes;
+    for (list, data) in [
+        (first, [text(1, 600), noise(3)].concat()),
+        (other, [text(2, 9), noise(2), noise(1)[..100].to_vec()].concat()),
+    ] {
+        let before = data_bytes();
+        let whole_bytes = data.len().next_multiple_of(PAGE_SIZE);
+        let mut pages = data;
+        pages.resize(whole_bytes, 0);
+        write(&disk, list, 0, &pages);
+        let stored_bytes = data_bytes() - before;
+        let place = Place { list: list.0, page: 0 };
+        let told = disk.coalesce(View::HEAD, place, Lid(list.0 + 1), true).unwrap();
+        assert_eq!((told.stored_bytes, told.next), (stored_bytes, None));
+        let tail_bytes = if list == other { PAGE_SIZE - 128 } else { 0 };
+        assert_eq!(told.plain_bytes, (whole_bytes - tail_bytes) as u64);
+    }
 }
 
 const COLD: Option<Option<Compression>> = Some(Some(Compression::Zstd { level: 9 }));

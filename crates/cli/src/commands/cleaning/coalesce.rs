@@ -1,8 +1,8 @@
 //! `dendro clean coalesce`: writes scattered files in one piece.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::{fs, io};
 
 use dendro_control::Client;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::offline;
 use crate::output::progress::Progress;
 use crate::output::{self, json};
+use crate::target::below::files_below;
 use crate::target::{self, Served, Target};
 
 /// The root directory of every view; its number is the same in all.
@@ -104,18 +105,28 @@ fn coalesce_mounted(
         let synced = served.client.sync();
         synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
     }
+    coalesce_lists(served, lists.as_deref(), args.dry_run, |all| progress.show(how_far(all)))
+}
+
+/// Coalesces these lists, or all; `show` is called with what was done so far.
+pub(crate) fn coalesce_lists(
+    served: &Served,
+    lists: Option<&[u64]>,
+    dry_run: bool,
+    mut show: impl FnMut(&Coalesced),
+) -> Result<Coalesced, Failure> {
     let request = |lists: Option<&[u64]>| CoalesceRequest {
         mount: served.device().map(str::to_owned),
         lists: lists.map(<[u64]>::to_vec),
         from: None,
-        dry_run: args.dry_run,
+        dry_run,
     };
     let mut all = Coalesced::default();
-    match &lists {
-        None => coalesce_some(&served.client, request(None), &mut all, progress)?,
+    match lists {
+        None => coalesce_some(&served.client, request(None), &mut all, &mut show)?,
         Some(lists) => {
             for some in lists.chunks(MAX_LISTS) {
-                coalesce_some(&served.client, request(Some(some)), &mut all, progress)?;
+                coalesce_some(&served.client, request(Some(some)), &mut all, &mut show)?;
                 if all.lacks_room {
                     break;
                 }
@@ -130,12 +141,12 @@ fn coalesce_some(
     client: &Client,
     mut request: CoalesceRequest,
     all: &mut Coalesced,
-    progress: &Progress,
+    show: &mut impl FnMut(&Coalesced),
 ) -> Result<(), Failure> {
     loop {
         let done = client.coalesce(request.clone())?;
         all.add(&done);
-        progress.show(how_far(all));
+        show(all);
         let Some(next) = done.next.filter(|_| !done.lacks_room) else { return Ok(()) };
         if request.from.is_some_and(|from| next <= from) {
             return Err(Failure::new("the daemon goes on where it began"));
@@ -146,42 +157,11 @@ fn coalesce_some(
 
 /// The numbers of the files at and below `path`, sorted; `None` if these are all files.
 fn lists_below(path: &Path) -> Result<Option<Vec<u64>>, Failure> {
-    let fail =
-        |path: &Path, error: io::Error| Failure::new(format_args!("{}: {error}", path.display()));
-    let top = fs::metadata(path).map_err(|error| fail(path, error))?;
-    if top.is_dir() && top.ino() == ROOT_INODE {
+    let is_everything = fs::metadata(path).is_ok_and(|top| top.is_dir() && top.ino() == ROOT_INODE);
+    if is_everything {
         return Ok(None);
     }
-    let mut lists = Vec::new();
-    if top.is_file() {
-        lists.push(top.ino());
-    }
-    let mut directories = Vec::new();
-    if top.is_dir() {
-        directories.push(path.to_path_buf());
-    }
-    while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(&directory).map_err(|error| fail(&directory, error))?;
-        for entry in entries {
-            let entry = entry.map_err(|error| fail(&directory, error))?;
-            let metadata = match entry.metadata() {
-                // Another process removed it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                other => other.map_err(|error| fail(&entry.path(), error))?,
-            };
-            if metadata.dev() != top.dev() {
-                continue;
-            }
-            if metadata.is_file() {
-                lists.push(metadata.ino());
-            } else if metadata.is_dir() {
-                directories.push(entry.path());
-            }
-        }
-    }
-    lists.sort_unstable();
-    lists.dedup();
-    Ok(Some(lists))
+    files_below(path).map(|files| Some(files.into_keys().collect()))
 }
 
 /// The text of the progress line.

@@ -678,6 +678,7 @@ const PAGES: &[(&str, Page)] = &[
             &[
                 ("Which snapshot is worth deleting:", "dendro usage mnt"),
                 ("As a drawing:", "dendro usage --plot home.svg mnt"),
+                ("What compression gains for a tree:", "dendro usage --files mnt/src"),
             ],
             &[("dendro-snapshot", 1), ("dendro-info", 1)],
         ),

@@ -9,6 +9,7 @@ use dendro_daemon::text;
 use serde::Serialize;
 
 use super::commands::version_text;
+use super::stored;
 use crate::args::versions::UsageArgs;
 use crate::failure::Failure;
 use crate::output::svg::{
@@ -45,6 +46,9 @@ struct Usage {
 }
 
 pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
+    if args.files {
+        return stored::files(Path::new(&args.target), args.json);
+    }
     let keeper = target::find_whole(&args.target)?;
     if let Some(file) = &args.plot {
         check_name(file)?;

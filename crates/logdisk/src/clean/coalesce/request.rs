@@ -17,6 +17,11 @@ const MAX_MOVED_BYTES: u64 = 16 << 20;
 pub struct Coalesced {
     /// Bytes of the pages that were looked at.
     pub page_bytes: u64,
+    /// What the pages of the lists that were passed through take on the device,
+    pub stored_bytes: u64,
+    /// and what they would take if nothing were compressed. Unlike `page_bytes`, both count each
+    /// list once, and not the neighbours that are laid down beside it.
+    pub plain_bytes: u64,
     /// The number of reads of the device that reading these pages in order took before, a stretch
     /// at a time.
     pub reads_before: u64,
@@ -54,7 +59,9 @@ pub(crate) fn coalesce(
             return Ok(done);
         }
         looks += 1;
-        let stretch = match search.step(mover, view, until)? {
+        let found = search.step(mover, view, until)?;
+        (done.stored_bytes, done.plain_bytes) = search.passed();
+        let stretch = match found {
             RunSearch::Nothing => return Ok(done),
             RunSearch::Elsewhere(_) => continue,
             RunSearch::Here(stretch) => stretch,

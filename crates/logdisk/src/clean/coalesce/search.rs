@@ -31,12 +31,15 @@ pub(super) struct Search {
     gathered: Vec<Short>,
     /// What was found and not handed out, in the order of the first places.
     found: VecDeque<Span>,
+    /// What the pages that were passed take on the device, and would take if nothing were
+    /// compressed. Those of a neighbourhood count when they are found, not with the others.
+    passed: (u64, u64),
 }
 
 impl Search {
     /// A search that begins at `from`.
     pub(super) const fn new(from: Place) -> Self {
-        Self { next: from, gathered: Vec::new(), found: VecDeque::new() }
+        Self { next: from, gathered: Vec::new(), found: VecDeque::new(), passed: (0, 0) }
     }
 
     /// Looks at one place, among the lists before `until`.
@@ -57,6 +60,8 @@ impl Search {
             RunSearch::Elsewhere(next) => self.next = *next,
             RunSearch::Here(stretch) => {
                 self.next = stretch.end();
+                self.passed.0 += stretch.stored_bytes;
+                self.passed.1 += stretch.plain_bytes;
                 let (place, page_count) = (stretch.span.first(), stretch.page_count);
                 if let Some(near) = stretch.near
                     && place.page == 0
@@ -71,6 +76,12 @@ impl Search {
             }
         }
         Ok(found)
+    }
+
+    /// What the pages that were passed take on the device, and would take if nothing were
+    /// compressed.
+    pub(super) const fn passed(&self) -> (u64, u64) {
+        self.passed
     }
 
     /// Has a stretch found again.

@@ -84,6 +84,10 @@ pub(super) struct Stretch {
     pub(super) page_count: usize,
     /// and their bytes.
     pub(super) page_bytes: u64,
+    /// What they take on the device,
+    pub(super) stored_bytes: u64,
+    /// and what they would take if nothing were compressed.
+    pub(super) plain_bytes: u64,
     /// The number of reads of the device that these pages take.
     pub(super) reads: u64,
     /// The number of reads that are saved when all small pieces become one.
@@ -186,6 +190,9 @@ impl Engine {
         }
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
+        let stored_bytes = len_bytes(&blocks);
+        let plain = |block: &NamedPage| u64::from(block.page.plain_footprint_bytes());
+        let plain_bytes = blocks.iter().map(plain).sum();
         let is_small = |piece: &&[NamedPage]| {
             (len_bytes(piece) < u64::from(settings.piece_bytes) || settings.moves_everything)
                 // A block that has not been written yet cannot be read.
@@ -218,6 +225,8 @@ impl Engine {
             near,
             page_count: blocks.len(),
             page_bytes,
+            stored_bytes,
+            plain_bytes,
             reads,
             saved_reads,
             is_worth_it,
