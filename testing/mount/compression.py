@@ -9,9 +9,9 @@ stored, MiB/s of writing and reading, and the medians and 99th percentiles of th
 writes in microseconds. Where there is mkfs.btrfs, and as root, the same is done on btrfs on a loop
 device. The copies are compared to what they were made of.
 
-With compress-cold, each MiB is written and synced beside one that is deleted later, and the volume
-is then cleaned in idle times until nothing changes any more. The speed of writing is no measure
-there.
+With compress-cold, each 64 KiB are written and synced beside as much that is deleted later, and the
+volume is then cleaned in idle times until nothing changes any more. The speed of writing is no
+measure there.
 
     compression.py [--mib 1024] [--build DIRECTORY] [--operations 2000] [--turns 3]
 """
@@ -35,6 +35,8 @@ PAGE_BYTES = 4096
 # With "+", what is behind it is for what the cleaner moves.
 DENDRO = ["none", "lz4", "zstd:1", "zstd:3", "zstd:9", "none+zstd:9", "lz4+zstd:9"]
 BTRFS = ["none", "lzo", "zstd:1", "zstd:3", "zstd:9"]
+# What is written beside as much garbage: less than a segment, so that all segments are cleaned.
+PIECE_BYTES = 64 << 10
 # Nothing changes for so long when cleaning has ended.
 STILL_S = 15
 
@@ -156,7 +158,7 @@ def read_all(root):
 
 
 def copy_beside_garbage(source, target, garbage):
-    """Copies a tree; each MiB lies beside one of another tree, which is then removed."""
+    """Copies a tree; each piece lies beside one of another tree, which is then removed."""
     garbage.mkdir()
     count = 0
     for path, info in sorted(compare.names_of(source).items()):
@@ -165,13 +167,13 @@ def copy_beside_garbage(source, target, garbage):
         to = target / path
         to.parent.mkdir(parents=True, exist_ok=True)
         with open(os.path.join(source, path), "rb") as whole, open(to, "wb", buffering=0) as file:
-            while part := whole.read(MIB):
+            while part := whole.read(PIECE_BYTES):
                 file.write(part)
                 count += len(part)
-                if len(part) == MIB or count >= MIB:
+                if len(part) == PIECE_BYTES or count >= PIECE_BYTES:
                     os.fsync(file.fileno())
                     with open(garbage / str(time.monotonic_ns()), "wb", buffering=0) as other:
-                        other.write(os.urandom(MIB))
+                        other.write(os.urandom(PIECE_BYTES))
                         os.fsync(other.fileno())
                     count = 0
     shutil.rmtree(garbage)
