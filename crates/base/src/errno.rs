@@ -52,3 +52,5 @@ pub const EMSGSIZE: i32 = 90;
 pub const EOPNOTSUPP: i32 = 95;
 /// Stale file handle.
 pub const ESTALE: i32 = 116;
+/// Disk quota exceeded.
+pub const EDQUOT: i32 = 122;

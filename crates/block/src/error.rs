@@ -60,7 +60,7 @@ pub enum Error {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let errno = match &error {
-            Error::Disk(DiskError::NoSpace { .. }) => Errno::NoSpace,
+            Error::Disk(DiskError::NoSpace { .. } | DiskError::OverQuota { .. }) => Errno::NoSpace,
             Error::Disk(DiskError::ReadOnly(_)) => Errno::NotPermitted,
             Error::Disk(_) | Error::LaterVersion(_) | Error::DamagedSize(_) => Errno::Io,
             Error::NoDevice(_)

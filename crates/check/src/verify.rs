@@ -127,7 +127,11 @@ fn verify_checkpoint(
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
     let mut walk = Walk::new(volume, (checkpoint, versions), &log, options.data, watch.marks_bytes);
-    let mut nodes = volume.nodes(checkpoint).without_records();
+    // What records have counts for quotas alone.
+    let mut nodes = match versions.have_quotas() {
+        true => volume.nodes(checkpoint),
+        false => volume.nodes(checkpoint).without_records(),
+    };
     while let Some(node) = nodes.next() {
         if (watch.progress)(walk.counts.live_bytes, checkpoint.live_bytes).is_break() {
             return walk.counts;

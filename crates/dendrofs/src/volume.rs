@@ -316,7 +316,7 @@ impl Volume {
     /// [`Error::Disk`] if the name is taken or cannot be one, or if there is no room.
     pub fn create_client(&self, name: &str, kind: ClientKind) -> Result<View> {
         let format = files_format(name, random_bytes()?);
-        let made = dendro_fs::create_client(self.disk(), name, kind, &format, &SystemClock)?;
+        let made = dendro_fs::create_client(self.disk(), name, kind, None, &format, &SystemClock)?;
         Ok(made.head())
     }
 

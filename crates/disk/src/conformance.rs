@@ -29,6 +29,7 @@ pub mod lists;
 pub mod moves;
 pub mod pages;
 pub mod parts;
+pub mod quotas;
 pub mod random;
 pub mod receiving;
 pub mod records;
@@ -158,6 +159,12 @@ macro_rules! versions_conformance_cases {
             clients::clients_number_their_lists_by_themselves
             clients::clients_have_their_own_versions
             clients::a_client_is_begun_filled_and_named
+            quotas::what_a_client_uses_is_exact
+            quotas::versions_of_a_client_count_together
+            quotas::a_unit_over_the_quota_is_refused_whole
+            quotas::a_reservation_counts_against_the_quota
+            quotas::the_space_of_a_client_is_that_of_its_quota
+            quotas::quotas_are_set_changed_and_end
             branches::a_branch_from_a_head_goes_its_own_way
             branches::a_branch_from_a_snapshot_starts_there
             branches::branches_of_branches_do_not_see_each_other

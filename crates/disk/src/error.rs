@@ -50,6 +50,14 @@ pub enum Error {
         /// What is available.
         available_bytes: u64,
     },
+    /// The change would not fit in the client's [quota](crate::Quota).
+    #[error("over the quota: {needed_bytes} bytes are needed, {available_bytes} are left of it")]
+    OverQuota {
+        /// What the change needs at worst.
+        needed_bytes: u64,
+        /// What is left of the quota.
+        available_bytes: u64,
+    },
     /// A version that does not exist, or a change to a snapshot.
     #[error("there is no {0} that allows this")]
     NoSuchView(View),
@@ -109,6 +117,7 @@ impl Error {
             Self::Io(_) => 16,
             Self::ConditionFailed(_) => 17,
             Self::OneCopy => 18,
+            Self::OverQuota { .. } => 19,
         }
     }
 
@@ -122,6 +131,7 @@ impl Error {
             Self::OutOfRange { .. } | Self::UnitTooLong => errno::EFBIG,
             Self::ConditionFailed(_) => errno::EAGAIN,
             Self::NoSpace { .. } => errno::ENOSPC,
+            Self::OverQuota { .. } => errno::EDQUOT,
             Self::NoSuchView(_) => errno::ESTALE,
             Self::BadName(..) => errno::EINVAL,
             Self::OneCopy => errno::ENODEV,
@@ -161,9 +171,10 @@ mod tests {
             Error::Io(text()),
             Error::ConditionFailed(list),
             Error::OneCopy,
+            Error::OverQuota { needed_bytes, available_bytes },
         ];
         let codes: Vec<u16> = all.iter().map(Error::code).collect();
-        assert_eq!(codes, (1..=18).collect::<Vec<u16>>());
+        assert_eq!(codes, (1..=19).collect::<Vec<u16>>());
         assert!(all.iter().all(|error| error.errno() > 0));
     }
 }

@@ -40,7 +40,7 @@ pub use logical_disk::{Completion, LogicalDisk, Outlasts};
 pub use parts::{PagePart, PageParts, in_whole_pages};
 pub use releases::{ExpectedRelease, Releases};
 pub use scan::{ScanPlace, ScanPoint, Scanned};
-pub use space::{Ledger, Reservation, Space};
+pub use space::{Ledger, Quota, Reservation, Space};
 pub use types::{
     CommitSeq, GROUP_PAGES, Lid, ListCompression, ListHints, Locality, MAX_PAGE_COUNT,
     MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, PageRange, Record, View,

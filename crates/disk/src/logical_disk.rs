@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::releases::ExpectedRelease;
 use crate::scan::{ScanPoint, Scanned};
-use crate::space::{Reservation, Space};
+use crate::space::{Quota, Reservation, Space};
 use crate::types::{CommitSeq, Lid, ListHints, PageRange, Record, View};
 #[allow(unused_imports, reason = "named in the documentation")]
 use crate::types::{GROUP_PAGES, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS};
@@ -73,6 +73,10 @@ pub trait LogicalDisk: Send + Sync {
     /// - [`Error::ConditionFailed`]: a [condition](Aru::conditions) of the unit does not hold;
     ///   nothing was changed.
     /// - [`Error::NoSpace`]: it would not fit; nothing was changed.
+    /// - [`Error::OverQuota`]: it would not fit in the quota of the view's client; nothing was
+    ///   changed. A unit that [gives space back](Aru::set_reclaims) is never refused so, nor is one
+    ///   after which the client uses no more than before, nor one that takes no more than it has
+    ///   [reserved](Self::reserve_in).
     /// - [`Error::ReadOnly`], [`Error::NoSuchView`]: the disk or the view
     ///   cannot be changed.
     /// - [`Error::Corrupted`], [`Error::Io`]: what the change needs cannot
@@ -147,6 +151,15 @@ pub trait LogicalDisk: Send + Sync {
     /// [`Error::Failed`].
     fn reserve(&self, len_bytes: u64) -> Result<Reservation>;
 
+    /// As [`Self::reserve`], for a commit to `view`. It counts against the quota of the client that
+    /// the view belongs to, if that has one, so that the unit is not refused for the quota either.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`], and [`Error::OverQuota`].
+    fn reserve_in(&self, _view: View, len_bytes: u64) -> Result<Reservation> {
+        self.reserve(len_bytes)
+    }
+
     /// Fails if `len_bytes` are not free, after what can be freed by itself was freed. Nothing is
     /// reserved: it is for callers that would give up a long operation before it begins.
     ///
@@ -176,6 +189,17 @@ pub trait LogicalDisk: Send + Sync {
 
     /// How much space there is, is used, and can be used.
     fn space(&self) -> Space;
+
+    /// The quota of the client that `view` belongs to, if it has one.
+    fn quota(&self, _view: View) -> Option<Quota> {
+        None
+    }
+
+    /// As [`Self::space`], for the client that `view` belongs to: within its quota, if it has one.
+    fn space_of(&self, view: View) -> Space {
+        let space = self.space();
+        self.quota(view).map_or(space, |quota| space.within(&quota))
+    }
 
     /// Gives what is free in a range of the device back to it, in whole segments. Returns the bytes
     /// of these. A disk without a device has none.

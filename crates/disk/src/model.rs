@@ -10,12 +10,14 @@
 //! leave. Within one operation it checks sizes and ranges before it looks for lists, and the source
 //! before the destination. The first mistake that it finds is the error.
 
+mod quota;
 mod scan;
 mod state;
 #[cfg(test)]
 mod tests;
 mod versions;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ pub use versions::ModelVersions;
 
 use crate::{
     Aru, Branch, ChangedLists, ClientKind, CommitSeq, Completion, Condition, Error, GROUP_PAGES,
-    Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, Record, Reservation,
+    Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, Quota, Record, Reservation,
     Result, ScanPoint, Scanned, Snapshot, Space, VersionTable, VersionUsage, Versions, View,
 };
 
@@ -47,6 +49,8 @@ struct Inner {
     shut_down: bool,
     failure: Option<String>,
     changed_lists: ChangedLists,
+    /// What is reserved of the quotas of clients.
+    ledgers: BTreeMap<u32, Arc<Ledger>>,
 }
 
 impl Inner {
@@ -138,6 +142,7 @@ impl ModelDisk {
                 shut_down: false,
                 failure: None,
                 changed_lists: ChangedLists::new(CommitSeq(0), usize::MAX),
+                ledgers: BTreeMap::new(),
             }),
         }
     }
@@ -257,6 +262,7 @@ impl LogicalDisk for ModelDisk {
         inner.check_conditions(aru)?;
         inner.versions.check(aru.view(), aru.ops())?;
         self.check_space(&inner.versions, aru)?;
+        inner.check_quota(aru)?;
         inner.versions.apply(aru.view(), aru.ops())?;
         for op in aru.ops() {
             if let Op::CreateList { list, .. } | Op::RestoreList { list, .. } = op {
@@ -300,6 +306,19 @@ impl LogicalDisk for ModelDisk {
         self.ledger
             .reserve(len_bytes, limit_bytes)
             .ok_or(Error::NoSpace { needed_bytes: len_bytes, available_bytes })
+    }
+
+    fn reserve_in(&self, view: View, len_bytes: u64) -> Result<Reservation> {
+        let reserved = self.reserve(len_bytes)?;
+        let of_quota = self.reserve_of_quota(view, len_bytes)?;
+        Ok(match of_quota {
+            Some(of_quota) => reserved.with_quota(of_quota),
+            None => reserved,
+        })
+    }
+
+    fn quota(&self, view: View) -> Option<Quota> {
+        Some(self.inner.read().quota(view)?.0)
     }
 
     fn client_kind(&self, view: View) -> Option<ClientKind> {
@@ -439,6 +458,10 @@ impl Versions for ModelDisk {
 
     fn name_client(&self, branch: u32, name: &str) -> Result<Branch> {
         self.inner.write().change(|versions| versions.name_client(branch, name))
+    }
+
+    fn set_quota(&self, branch: u32, limit_bytes: Option<u64>) -> Result<()> {
+        self.inner.write().change(|versions| versions.set_quota(branch, limit_bytes))
     }
 
     fn note_receive(&self, branch: u32, note: &str) -> Result<()> {

@@ -16,7 +16,44 @@ pub struct Space {
     pub reserved_bytes: u64,
 }
 
-/// The sum of all reservations of one disk.
+/// The quota of a client, and what it uses of it.
+///
+/// All versions of the client count together, and what they share counts once: a page with the
+/// bytes that it takes, one of zeros with [`PAGE_SIZE`](crate::PAGE_SIZE), a record with its length
+/// and [`CHANGE_BYTES`](crate::CHANGE_BYTES), a list with as much. What was deleted counts until it
+/// is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The most that the client may use.
+    pub limit_bytes: u64,
+    /// What it uses. Units that give space back are not refused, so it can be more than the limit.
+    pub used_bytes: u64,
+    /// What is reserved for the client's units.
+    pub reserved_bytes: u64,
+}
+
+impl Quota {
+    /// What is left of it.
+    #[must_use]
+    pub const fn available_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.used_bytes.saturating_add(self.reserved_bytes))
+    }
+}
+
+impl Space {
+    /// The same for a client that has this quota.
+    #[must_use]
+    pub fn within(self, quota: &Quota) -> Self {
+        Self {
+            capacity_bytes: self.capacity_bytes.min(quota.limit_bytes),
+            live_bytes: quota.used_bytes,
+            available_bytes: self.available_bytes.min(quota.available_bytes()),
+            reserved_bytes: quota.reserved_bytes,
+        }
+    }
+}
+
+/// The sum of all reservations of one disk, or of those of a client with a quota.
 #[derive(Debug, Default)]
 pub struct Ledger {
     reserved_bytes: AtomicU64,
@@ -37,7 +74,7 @@ impl Ledger {
                 reserved.checked_add(len_bytes).filter(|&sum| sum <= limit_bytes)
             })
             .ok()?;
-        Some(Reservation { len_bytes, ledger: Arc::clone(self) })
+        Some(Reservation { len_bytes, ledger: Arc::clone(self), of_quota: None })
     }
 
     /// What others have reserved than the one who has `own`. A reservation of another disk counts
@@ -55,6 +92,8 @@ impl Ledger {
 pub struct Reservation {
     len_bytes: u64,
     ledger: Arc<Ledger>,
+    /// What is reserved with it of a client's quota.
+    of_quota: Option<Box<Self>>,
 }
 
 impl Reservation {
@@ -63,6 +102,20 @@ impl Reservation {
     #[inline]
     pub const fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// The same, with what was reserved of a client's quota.
+    #[must_use]
+    pub fn with_quota(self, of_quota: Self) -> Self {
+        let mut whole = self;
+        whole.of_quota = Some(Box::new(of_quota));
+        whole
+    }
+
+    /// What is reserved with it of a client's quota, if that is in `ledger`.
+    #[must_use]
+    pub fn of_quota(&self, ledger: &Ledger) -> Option<&Self> {
+        self.of_quota.as_deref().filter(|own| std::ptr::eq(&raw const *own.ledger, ledger))
     }
 }
 

@@ -56,6 +56,9 @@ pub const INCOMPATIBLE_COMPRESSION: u64 = 1 << 10;
 pub const INCOMPATIBLE_SPREAD: u64 = 1 << 11;
 /// Feature flag: lists may be near others ([`crate::Hints::near`]).
 pub const INCOMPATIBLE_NEIGHBOURS: u64 = 1 << 12;
+/// Feature flag: clients may have quotas ([`crate::versions::QuotaV1`]). Software that does not
+/// know of them would neither keep them nor count.
+pub const INCOMPATIBLE_QUOTAS: u64 = 1 << 13;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -69,7 +72,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_CLIENTS
     | INCOMPATIBLE_COMPRESSION
     | INCOMPATIBLE_SPREAD
-    | INCOMPATIBLE_NEIGHBOURS;
+    | INCOMPATIBLE_NEIGHBOURS
+    | INCOMPATIBLE_QUOTAS;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

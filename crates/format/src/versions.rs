@@ -2,18 +2,19 @@
 //!
 //! The list is [`VERSIONS_LIST`]. Unlike other lists of the disk's own it is changed by records of
 //! the log, puts and deletions, which are part of the order of all changes. Its record 0 is the
-//! [`Counters`]; branch `n` is at index 2³² + `n`, and the snapshot of epoch `e` at 2⁶³ + `e`,
-//! since each snapshot ends an epoch. A volume that never had a version but the first has no such
-//! records.
+//! [`Counters`]; branch `n` is at index 2³² + `n`, the quota of client `n` at 2³³ + `n`, and the
+//! snapshot of epoch `e` at 2⁶³ + `e`, since each snapshot ends an epoch. A volume that never had a
+//! version but the first, nor a quota, has no such records.
 
 use std::mem::size_of;
 
+use dendro_base::units::PAGE_SIZE;
 use dendro_base::{ClientKind, Origin, Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::usage::FIRST_SYSTEM_LIST;
-use crate::{Malformed, Result};
+use crate::{Malformed, PageRef, Result, Value};
 
 /// The list that the table is kept in.
 pub const VERSIONS_LIST: u64 = FIRST_SYSTEM_LIST + 1;
@@ -21,6 +22,7 @@ pub const VERSIONS_LIST: u64 = FIRST_SYSTEM_LIST + 1;
 /// Where the counters are.
 pub const COUNTERS_INDEX: u64 = 0;
 const FIRST_BRANCH_INDEX: u64 = 1 << 32;
+const FIRST_QUOTA_INDEX: u64 = 1 << 33;
 const FIRST_SNAPSHOT_INDEX: u64 = 1 << 63;
 
 /// The longest name of a branch or snapshot, in bytes.
@@ -95,6 +97,43 @@ pub struct OriginV1 {
 
 const _: () = assert!(size_of::<OriginV1>() == 24);
 
+/// The quota of a client, version 1.
+///
+/// | offset | size | field         | meaning                                                    |
+/// |-------:|-----:|---------------|------------------------------------------------------------|
+/// |      0 |    8 | `limit_bytes` | the most that the client may use                           |
+/// |      8 |    8 | `used_bytes`  | what it used when the checkpoint was frozen; 2⁶⁴ − 1: it was not counted. Without meaning in the log |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct QuotaV1 {
+    limit_bytes: U64,
+    used_bytes: U64,
+}
+
+const _: () = assert!(size_of::<QuotaV1>() == 16);
+
+/// What each list and each record of a client counts against its quota, beside the bytes of the
+/// record.
+pub const QUOTA_ENTRY_BYTES: u64 = 64;
+
+/// What an entry of the map counts against the quota of the client that its branch belongs to.
+#[must_use]
+pub fn quota_bytes(value: &Value) -> u64 {
+    match value {
+        Value::List(_) => QUOTA_ENTRY_BYTES,
+        Value::Record(bytes) => QUOTA_ENTRY_BYTES + bytes.len() as u64,
+        Value::Chunk(chunk) => chunk.iter().map(|(_, page)| quota_bytes_of(page)).sum(),
+        Value::Tombstone => 0,
+    }
+}
+
+/// What a page counts against a quota: its block, or as much as one that is all zeros may take
+/// later.
+#[must_use]
+pub const fn quota_bytes_of(page: PageRef) -> u64 {
+    if page.len_bytes == 0 { PAGE_SIZE as u64 } else { page.footprint_bytes() as u64 }
+}
+
 /// The counters of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
@@ -127,6 +166,15 @@ pub enum VersionRecord {
         /// When it was made.
         time: Timestamp,
     },
+    /// The quota of a client.
+    Quota {
+        /// The client's number.
+        client: u32,
+        /// The most that it may use.
+        limit_bytes: u64,
+        /// What it uses, in the map that a checkpoint names; `None` if it was not counted.
+        used_bytes: Option<u64>,
+    },
     /// A snapshot.
     Snapshot {
         /// Its branch.
@@ -150,6 +198,21 @@ pub const fn branch_index(branch: u32) -> u64 {
     FIRST_BRANCH_INDEX + branch as u64
 }
 
+/// Where the record of a client's quota is.
+#[must_use]
+pub const fn quota_index(client: u32) -> u64 {
+    FIRST_QUOTA_INDEX + client as u64
+}
+
+/// The client whose quota is at `index`, if one can be there.
+#[must_use]
+pub const fn client_of_quota(index: u64) -> Option<u32> {
+    match index.checked_sub(FIRST_QUOTA_INDEX) {
+        Some(client) if client <= u32::MAX as u64 => Some(client as u32),
+        _ => None,
+    }
+}
+
 /// Where the record of the snapshot that ended `epoch` is.
 #[must_use]
 pub const fn snapshot_index(epoch: u64) -> u64 {
@@ -163,6 +226,7 @@ impl VersionRecord {
         match self {
             Self::Counters(_) => COUNTERS_INDEX,
             Self::Branch { branch, .. } => branch_index(*branch),
+            Self::Quota { client, .. } => quota_index(*client),
             Self::Snapshot { epoch, .. } => snapshot_index(*epoch),
         }
     }
@@ -188,6 +252,12 @@ impl VersionRecord {
                 let (branch, epoch) = parent.unwrap_or((0, 0));
                 encode_version((flags, *kind), branch, epoch, *time, name.as_deref())
             }
+            Self::Quota { limit_bytes, used_bytes, .. } => QuotaV1 {
+                limit_bytes: (*limit_bytes).into(),
+                used_bytes: used_bytes.unwrap_or(u64::MAX).into(),
+            }
+            .as_bytes()
+            .to_vec(),
             Self::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 let flags = if *is_held { IS_HELD } else { 0 };
                 let received = if origin.is_some() { HAS_ORIGIN } else { 0 };
@@ -222,6 +292,12 @@ impl VersionRecord {
                 next_branch: raw.next_branch.get(),
                 sweep_since: (since != u64::MAX).then_some(since),
             }));
+        }
+        if let Some(client) = client_of_quota(index) {
+            let raw = QuotaV1::ref_from_bytes(bytes).map_err(|_| WRONG("its length is wrong"))?;
+            let (limit_bytes, used_bytes) = (raw.limit_bytes.get(), raw.used_bytes.get());
+            let used_bytes = (used_bytes != u64::MAX).then_some(used_bytes);
+            return Ok(Self::Quota { client, limit_bytes, used_bytes });
         }
         let (raw, rest) =
             VersionEntryV1::ref_from_prefix(bytes).map_err(|_| WRONG("its length is wrong"))?;
@@ -329,6 +405,8 @@ mod tests {
             branch(5, Some("disk"), None, Some(ClientKind::Block)),
             branch(5, None, None, Some(ClientKind::Files)),
             branch(6, Some("disk"), Some((5, 4)), Some(ClientKind::Unknown(200))),
+            VersionRecord::Quota { client: 0, limit_bytes: 1 << 40, used_bytes: Some(7 << 12) },
+            VersionRecord::Quota { client: u32::MAX, limit_bytes: u64::MAX, used_bytes: None },
             VersionRecord::Snapshot {
                 branch: 9,
                 epoch: 5,

@@ -114,9 +114,9 @@ impl FsError {
         }
     }
 
-    /// Whether there is no room on the disk.
+    /// Whether there is no room on the disk, or in the client's quota.
     pub(crate) const fn is_no_space(&self) -> bool {
-        matches!(self, Self::Disk(DiskError::NoSpace { .. }))
+        matches!(self, Self::Disk(DiskError::NoSpace { .. } | DiskError::OverQuota { .. }))
     }
 
     /// Linux's number for the error, positive.
@@ -161,6 +161,8 @@ mod tests {
     fn a_full_disk_and_a_damaged_one_have_the_numbers_of_linux() {
         let full = DiskError::NoSpace { needed_bytes: 1, available_bytes: 0 };
         assert_eq!(FsError::from(full).errno(), 28);
+        let over = DiskError::OverQuota { needed_bytes: 1, available_bytes: 0 };
+        assert_eq!(FsError::from(over).errno(), 122);
         assert_eq!(FsError::from(DiskError::Corrupted("x".into())).errno(), 5);
         assert_eq!(FsError::from(DiskError::Failed("x".into())).errno(), 30);
         assert_eq!(FsError::from(DiskError::Failed("x".into())).when_syncing().errno(), 5);

@@ -32,7 +32,7 @@
 //! | `layout` | records on the disk: i-nodes, directory entries, attributes |
 //! | `permission` | permission checks for requests that do not come through the kernel |
 //! | `state` | a mounted view: i-nodes in memory, locks, commits |
-//! | `no_space` | how much space there is, and where ENOSPC comes from |
+//! | `no_space` | how much space there is, and where ENOSPC and EDQUOT come from |
 //! | `durability` | fsync and sync |
 //! | `xattr` | extended attributes and ACLs |
 //! | `privileges` | set-id bits and capabilities that changes remove |

@@ -41,7 +41,8 @@ fn describe_files(aru: &mut Aru<'_>, options: &FormatOptions, clock: &dyn Clock)
 }
 
 /// Makes a client called `name` on a disk that has others: one of files has an empty file system,
-/// as `files` say, and others the list [`Lid::FIRST`]. Nothing is flushed.
+/// as `files` say, and others the list [`Lid::FIRST`]. It gets a quota, if one is given. Nothing is
+/// flushed.
 ///
 /// # Errors
 /// [`Invalid`](FsError::Invalid) for an unknown kind; [`NameTooLong`](FsError::NameTooLong) for the
@@ -50,22 +51,29 @@ pub fn create_client(
     disk: &dyn Versions,
     name: &str,
     kind: ClientKind,
+    quota_bytes: Option<u64>,
     files: &FormatOptions,
     clock: &dyn Clock,
 ) -> Result<Branch> {
-    match kind {
-        ClientKind::Files => make_client(disk, name, kind, |disk, head| {
+    if let ClientKind::Unknown(_) = kind {
+        return Err(FsError::Invalid("clients of this kind cannot be made"));
+    }
+    make_client(disk, name, kind, |disk, head| {
+        if quota_bytes.is_some() {
+            disk.set_quota(head.branch, quota_bytes)?;
+        }
+        let mut aru = Aru::new(head);
+        if kind == ClientKind::Files {
             check_label(&files.label)?;
-            let mut aru = Aru::new(head);
             for list in FIRST_LISTS {
                 aru.create_list(list, ListHints::default());
             }
             describe_files(&mut aru, files, clock);
-            Ok(disk.commit(aru).map(drop)?)
-        }),
-        ClientKind::Unknown(_) => Err(FsError::Invalid("clients of this kind cannot be made")),
-        kind => Ok(disk.new_client(name, kind)?),
-    }
+        } else {
+            aru.create_list(Lid::FIRST, ListHints::default());
+        }
+        Ok(disk.commit(aru).map(drop)?)
+    })
 }
 
 fn check_label(label: &str) -> Result<()> {

@@ -1,8 +1,9 @@
-//! Space: how much there is, and where ENOSPC comes from.
+//! Space: how much there is, and where ENOSPC and EDQUOT come from.
 //!
 //! - The disk checks the worst case of each atomic recovery unit before it commits the unit. If it
 //!   does not fit, the commit fails with `NoSpace`, and nothing has changed. So the file system
 //!   needs no reservations of its own.
+//!   The same goes for the quota of the client that the version belongs to, with `OverQuota`.
 //! - A unit that frees space, or takes no more than before, says so ([`reclaiming`], or
 //!   `set_reclaims` of the unit). The disk commits it on a full volume, too.
 //! - An operation of several units first checks that all of it fits ([`check_fits`]).
@@ -23,7 +24,7 @@ const DATA_PER_MAP_BYTE: u64 = 256;
 
 /// See [`crate::FileSystem::statfs`].
 pub(crate) fn statfs(fs: &FsState) -> StatFs {
-    let space = fs.disk().space();
+    let space = fs.disk().space_of(fs.view());
     let used = space.live_bytes.saturating_add(space.reserved_bytes);
     let free = space.capacity_bytes.saturating_sub(used);
     StatFs {
@@ -41,6 +42,9 @@ pub(crate) fn statfs(fs: &FsState) -> StatFs {
 /// does the check, since it can first free space of files that were deleted a moment ago.
 pub(crate) fn check_fits(fs: &FsState, data_bytes: u64) -> Result<()> {
     let map_bytes = data_bytes / DATA_PER_MAP_BYTE;
+    if fs.disk().quota(fs.view()).is_some() {
+        drop(fs.disk().reserve_in(fs.view(), data_bytes)?);
+    }
     Ok(fs.disk().check_free(data_bytes.saturating_add(map_bytes))?)
 }
 

@@ -7,6 +7,7 @@ mod data;
 mod differential;
 mod names;
 mod paths;
+mod quota;
 mod repair;
 mod threads;
 

@@ -314,6 +314,7 @@ impl Checkpointer {
             }
             engine.close_partial();
             engine.transact(nodes, |engine| {
+                engine.state_mut().record_quotas(nodes)?;
                 engine.state_mut().record_usage(usize::MAX, nodes)?;
                 engine.state_mut().record_totals(nodes)
             })?;

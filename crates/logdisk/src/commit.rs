@@ -13,4 +13,5 @@ pub(crate) mod committer;
 mod conditions;
 mod credit;
 mod packing;
+mod quota;
 pub(crate) mod unit;

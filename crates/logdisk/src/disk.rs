@@ -19,7 +19,8 @@ use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{
     Aru, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints, LogicalDisk,
-    Outlasts, PAGE_SIZE, PageRange, Record, Reservation, Result, ScanPoint, Scanned, Space, View,
+    Outlasts, PAGE_SIZE, PageRange, Quota, Record, Reservation, Result, ScanPoint, Scanned, Space,
+    View,
 };
 use dendro_format::superblock::{INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD};
 use dendro_format::{CompressedPages, Superblock};
@@ -502,6 +503,33 @@ impl LogicalDisk for LogDisk {
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.reserve_exactly(most_bytes_of(len_bytes))
+    }
+
+    fn reserve_in(&self, view: View, len_bytes: u64) -> Result<Reservation> {
+        let reserved = self.reserve(len_bytes)?;
+        let mut seen = SeenPruning::default();
+        loop {
+            let error = {
+                let engine = self.volume.read();
+                let Some((quota, ledger)) = engine.state().quota_of(view.branch) else {
+                    return Ok(reserved);
+                };
+                let limit_bytes = quota.limit_bytes.saturating_sub(quota.used_bytes);
+                if let Some(of_quota) = ledger.reserve(len_bytes, limit_bytes) {
+                    return Ok(reserved.with_quota(of_quota));
+                }
+                let available_bytes = quota.available_bytes();
+                Error::OverQuota { needed_bytes: len_bytes, available_bytes }
+            };
+            if !self.reclaimer.free_for_quota(&mut seen)? {
+                return Err(error);
+            }
+        }
+    }
+
+    fn quota(&self, view: View) -> Option<Quota> {
+        let engine = self.volume.read();
+        engine.state().quota_of(view.branch).map(|(quota, _)| quota)
     }
 
     fn check_free(&self, len_bytes: u64) -> Result<()> {

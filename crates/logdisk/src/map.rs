@@ -12,6 +12,7 @@
 mod accounting;
 mod bounds;
 pub(crate) mod budget;
+pub(crate) mod charges;
 mod descent;
 pub(crate) mod node;
 mod nodes;
@@ -32,6 +33,7 @@ use dendro_format::{ChildPtr, Chunk, Key, NodePtr, PageRef, Value};
 
 use self::accounting::Ledger;
 use self::bounds::Bounds;
+use self::charges::Charges;
 use self::descent::{
     child_mut, look_under, node_at, visit_child, visit_child_back, visit_places_under,
 };
@@ -203,6 +205,15 @@ impl Map {
         Ok(())
     }
 
+    /// What clients use of their quotas.
+    pub(crate) const fn charges(&self) -> &Charges {
+        &self.ledger.charges
+    }
+
+    pub(crate) const fn charges_mut(&mut self) -> &mut Charges {
+        &mut self.ledger.charges
+    }
+
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(&mut self, key: &Key, value: Value, nodes: &dyn Nodes) -> Outcome<Replaced> {
         self.put_behind(key, value, nodes, |_| ())
@@ -218,6 +229,7 @@ impl Map {
         look: impl FnOnce(Option<&Key>) -> T,
     ) -> Outcome<Replaced<T>> {
         if self.root.is_none() {
+            self.ledger.charges.exchange(key, None, Some(&value));
             let node = Node::Leaf(Leaf::with(vec![(*key, value)]));
             self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
@@ -232,12 +244,14 @@ impl Map {
             Ok(at) => {
                 let (old, weights) = leaf.change(at, |old| mem::replace(old, value));
                 ledger.exchange(weights);
+                ledger.charges.exchange(key, Some(&old), Some(&leaf.entries()[at].1));
                 let is_tombstone = matches!(old, Value::Tombstone);
                 undo.note(|| Change::Entry(*key, Some(old)));
                 (if is_tombstone { Replaced::Tombstone } else { Replaced::Entry }, at)
             }
             Err(at) => {
                 ledger.grow(Weight::of_entry(&value));
+                ledger.charges.exchange(key, None, Some(&value));
                 leaf.insert(at, key, value);
                 undo.note(|| Change::Entry(*key, None));
                 let before = at.checked_sub(1).map(|before| &leaf.entries()[before].0);
@@ -262,6 +276,7 @@ impl Map {
             chunk.set(slot, block);
             old
         })?;
+        self.ledger.charges.exchange_page(key, old, Some(block));
         self.undo.note(|| Change::Page { key: *key, slot, old, was_hole });
         Ok(())
     }
@@ -337,6 +352,7 @@ impl Map {
         let Some(root) = self.root.as_mut() else { return Ok(None) };
         let removed = remove_under(root, bounds, key, nodes, &mut self.ledger, false)?;
         let Some((old, is_leaf_small)) = removed else { return Ok(None) };
+        self.ledger.charges.exchange(key, Some(&old), None);
         self.undo.note(|| Change::Entry(*key, Some(old.clone())));
         if is_leaf_small {
             self.undo.note_small(key);
@@ -361,6 +377,7 @@ impl Map {
         let taken = take_under(root, bounds, from, to, nodes, &mut self.ledger)?;
         if let Some(taken) = &taken {
             for (key, value) in taken {
+                self.ledger.charges.exchange(key, Some(value), None);
                 self.undo.note(|| Change::Entry(*key, Some(value.clone())));
             }
             self.undo.note_small(from);
@@ -399,21 +416,29 @@ impl Map {
                 let bounds = self.bounds();
                 let Some(root) = self.root.as_mut() else { return Ok(()) };
                 let removed = remove_under(root, bounds, &key, &InMemory, &mut self.ledger, true)?;
-                if removed.is_some_and(|(_, is_leaf_small)| is_leaf_small) {
+                let Some((put, is_leaf_small)) = removed else { return Ok(()) };
+                self.ledger.charges.exchange(&key, Some(&put), None);
+                if is_leaf_small {
                     self.undo.note_small(&key);
                 }
                 Ok(())
             }
             Change::Page { key, slot, old, was_hole } => {
-                self.change_chunk(&key, &InMemory, |chunk| match old {
-                    Some(old) => chunk.set(slot, old),
-                    None => {
-                        let mut slots = chunk.slots();
-                        slots[slot as usize] = None;
-                        let holes = chunk.holes() & !(1 << slot) | u32::from(was_hole) << slot;
-                        *chunk = chunk.with_slots(&slots, holes);
+                let put = self.change_chunk(&key, &InMemory, |chunk| {
+                    let put = chunk.get(slot);
+                    match old {
+                        Some(old) => chunk.set(slot, old),
+                        None => {
+                            let mut slots = chunk.slots();
+                            slots[slot as usize] = None;
+                            let holes = chunk.holes() & !(1 << slot) | u32::from(was_hole) << slot;
+                            *chunk = chunk.with_slots(&slots, holes);
+                        }
                     }
-                })
+                    put
+                })?;
+                self.ledger.charges.exchange_page(&key, put, old);
+                Ok(())
             }
         }
     }

@@ -605,7 +605,9 @@ fn restore(
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
     let removals = restore_removals(&map, versions.epoch(), nodes)?;
-    Ok(State::new(map, segments, versions, removals, next_list, clock))
+    let mut state = State::new(map, segments, versions, removals, next_list, clock);
+    state.restore_quotas(nodes).map_err(Fault::into_error)?;
+    Ok(state)
 }
 
 /// The compressed pages that the map of a checkpoint states; `None` if that is not known, because

@@ -10,6 +10,7 @@ pub(crate) mod item;
 pub(crate) mod pages;
 mod parts;
 pub(crate) mod prune;
+mod quotas;
 pub(crate) mod removals;
 mod scan;
 pub(crate) mod slice;

@@ -17,7 +17,9 @@ use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicU32, Ordering};
 use dendro_disk::{Branch, Error, Result, Snapshot, VersionTable, View};
 use dendro_format::VersionRecord;
-use dendro_format::versions::{COUNTERS_INDEX, Counters, branch_index, snapshot_index};
+use dendro_format::versions::{
+    COUNTERS_INDEX, Counters, branch_index, client_of_quota, snapshot_index,
+};
 use rustc_hash::FxHashMap;
 
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
@@ -161,6 +163,11 @@ impl Versions {
     /// if there is no such branch.
     pub(crate) fn whole_ancestry(&self, branch: u32) -> Option<Ancestry<'_>> {
         self.facts.contains_key(&branch).then(|| self.tree.ancestry(branch, u64::MAX))
+    }
+
+    /// Whether there is such a branch, with a head or without.
+    pub(crate) fn knows(&self, branch: u32) -> bool {
+        self.facts.contains_key(&branch)
     }
 
     /// The epochs that branches were made from and that have no snapshot: branch and epoch, and the
@@ -410,6 +417,9 @@ impl Versions {
                     (true, false) => self.refresh(),
                 }
             }
+            VersionRecord::Quota { client, limit_bytes, .. } => {
+                self.table.enter_quota(client, Some(limit_bytes));
+            }
             VersionRecord::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 self.take_out_snapshot(epoch);
                 let snapshot = Snapshot { branch, epoch, time, name, is_held, origin };
@@ -425,6 +435,8 @@ impl Versions {
         if let Some(Ok(branch)) = branch {
             self.table.remove_branch(branch);
             self.remove_branch(branch);
+        } else if let Some(client) = client_of_quota(index) {
+            self.table.enter_quota(client, None);
         } else if let Some(epoch) = index.checked_sub(snapshot_index(0)) {
             self.take_out_snapshot(epoch);
         }

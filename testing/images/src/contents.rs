@@ -39,11 +39,13 @@ pub enum Contents {
     Counted,
     /// As the first, with lists that are near others.
     Neighbours,
+    /// As the first, beside other clients, with quotas.
+    Quotas,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -54,6 +56,7 @@ impl Contents {
         Self::Compressed,
         Self::Counted,
         Self::Neighbours,
+        Self::Quotas,
     ];
 }
 
@@ -117,6 +120,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Clients => clients(&disk)?,
         Contents::Compressed | Contents::Counted => compressed(&disk)?,
         Contents::Neighbours => neighbours(&disk)?,
+        Contents::Quotas => quotas(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -329,6 +333,24 @@ fn neighbours(disk: &LogDisk) -> Result<()> {
         commit(disk, [op])?;
     }
     disk.branch_off(View::HEAD, "branch").map(drop)
+}
+
+/// Clients with quotas and without, the first too; one uses more than it may. One of the quotas is
+/// in the log alone, and the branch of one client was deleted.
+fn quotas(disk: &LogDisk) -> Result<()> {
+    clients(disk)?;
+    let of = |name: &str| disk.versions().branch_named(name).map_or(0, |of| of.branch);
+    disk.set_quota(0, Some(4 << 20))?;
+    disk.set_quota(of("files client"), Some(1 << 20))?;
+    disk.set_quota(of("block client"), Some(2 * PAGE_SIZE as u64))?;
+    disk.delete(View { branch: of("clone"), epoch: None })?;
+    while disk.removal_step()? || disk.collection_step()? {}
+    disk.checkpoint()?;
+    let late = disk.new_client("late", ClientKind::Application)?;
+    disk.set_quota(late.branch, Some(1 << 20))?;
+    let mut aru = Aru::new(late.head());
+    aru.write_pages(Lid::FIRST, 3, page(Lid::FIRST, 3, PAGE_SIZE));
+    disk.commit(aru).map(drop)
 }
 
 /// Clients of each kind, with lists of the numbers that the first client has, snapshots and a

@@ -43,6 +43,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Compressed => "-compressed",
         Contents::Counted => "-counted",
         Contents::Neighbours => "-neighbours",
+        Contents::Quotas => "-quotas",
     }
 }
 

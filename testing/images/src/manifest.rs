@@ -16,6 +16,12 @@ pub fn of(disk: &dyn Versions) -> Result<String> {
         return of_first(disk, *only, usize::MAX);
     }
     let mut out = String::new();
+    for (client, limit_bytes) in table.quotas() {
+        let mut of_client = views.iter().filter(|view| table.client_of(view.branch).0 == client);
+        let quota = of_client.next().and_then(|view| disk.quota(*view));
+        let used = quota.map(|quota| quota.used_bytes);
+        add(&mut out, &format!("client {client} uses {used:?} of {limit_bytes} bytes"));
+    }
     for view in views {
         let branch = table.branch_of(view).map(|branch| branch.name.clone());
         let snapshot = table.snapshot_of(view).map(|one| (one.name.clone(), one.is_held));

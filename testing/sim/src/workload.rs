@@ -45,7 +45,13 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     };
     let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
     let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
-    let system = DiskSystem { bulk_percent, versions_percent, ..DiskSystem::new(engine, profile) };
+    let quotas_percent = if rng.chance(60) { 0 } else { 1 + rng.below(50) };
+    let system = DiskSystem {
+        bulk_percent,
+        versions_percent,
+        quotas_percent,
+        ..DiskSystem::new(engine, profile)
+    };
     (system, Effort { device_len_bytes, ..effort })
 }
 

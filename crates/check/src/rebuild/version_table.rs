@@ -27,8 +27,10 @@ pub(super) fn mend(system: &mut BTreeMap<Key, Value>, account: &Account, checkpo
     let mut epoch = checkpoint.epoch.max(account.epoch).max(1);
     let mut counters = Counters { epoch, main: 0, next_branch: 1, sweep_since: Some(0) };
     let mut heads = BTreeSet::from([0]);
-    for record in table.values() {
+    for record in table.values_mut() {
         match record {
+            // What clients use is counted when the volume is opened.
+            VersionRecord::Quota { used_bytes, .. } => *used_bytes = None,
             VersionRecord::Counters(found) => {
                 counters = Counters { sweep_since: Some(0), ..*found };
             }
@@ -43,7 +45,7 @@ pub(super) fn mend(system: &mut BTreeMap<Key, Value>, account: &Account, checkpo
             }
             VersionRecord::Snapshot { branch, epoch: at, .. } => {
                 wanted.insert(*branch);
-                epoch = epoch.max(at + 1);
+                epoch = epoch.max(*at + 1);
             }
         }
     }

@@ -110,6 +110,8 @@ kinds! {
     LiveBytesWrong = 53, Warning, "the sum of live bytes is recorded wrongly";
     /// Pages that are zeros, short or compressed are counted wrongly.
     PageCountsWrong = 54, Warning, "pages that are zeros, short or compressed are counted wrongly";
+    /// What a client uses of its quota is recorded wrongly.
+    QuotaWrong = 55, Warning, "what a client uses of its quota is recorded wrongly";
     /// The volume says that it was shut down cleanly, but the log continues.
     NotClean = 60, Warning, "the volume is marked clean, but there is a log to roll forward";
     /// The log continues behind the checkpoint.

@@ -1,7 +1,7 @@
 //! The versions of a volume, and which of them see what a finding is about. The answer is found
 //! version by version: slowly, and in another way than the engine's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::versions::VERSIONS_LIST;
@@ -42,6 +42,10 @@ pub(super) struct Versions {
     /// Deleted lists of which entries may be left, and the first epoch of a list that was made with
     /// the same number since, or 0.
     removed: BTreeMap<u64, u64>,
+    /// The branches that clients beside the first began with.
+    clients: BTreeSet<u32>,
+    /// The quotas of clients, and what is recorded that they use.
+    quotas: BTreeMap<u32, Option<u64>>,
 }
 
 impl Versions {
@@ -54,6 +58,7 @@ impl Versions {
         let mut collects_since = None;
         let mut is_whole = true;
         let mut removed = BTreeMap::new();
+        let (mut clients, mut quotas) = (BTreeSet::new(), BTreeMap::new());
         for entry in volume.entries(checkpoint, Some(first), None) {
             let Ok((key, value)) = entry else {
                 is_whole = false;
@@ -71,9 +76,13 @@ impl Versions {
                 Ok(VersionRecord::Counters(counters)) => {
                     collects_since = counters.sweep_since;
                 }
-                Ok(VersionRecord::Branch { branch, name, parent, .. }) => {
+                Ok(VersionRecord::Branch { branch, name, parent, kind, .. }) => {
                     heads.insert(branch, name);
                     parents.insert(branch, parent);
+                    clients.extend(kind.filter(|_| parent.is_none()).map(|_| branch));
+                }
+                Ok(VersionRecord::Quota { client, used_bytes, .. }) => {
+                    quotas.insert(client, used_bytes);
                 }
                 Ok(VersionRecord::Snapshot { branch, epoch, name, .. }) => {
                     snapshots.push(Version { branch, epoch: Some(epoch), name });
@@ -90,7 +99,7 @@ impl Versions {
         let mut all = snapshots;
         all.extend(heads.into_iter().filter_map(head));
         all.sort_by_key(|of| (of.branch, of.last_epoch()));
-        Self { all, parents, collects_since, is_whole, removed }
+        Self { all, parents, collects_since, is_whole, removed, clients, quotas }
     }
 
     /// A table of these snapshots, heads, and branches with what each was made from.
@@ -102,7 +111,41 @@ impl Versions {
         all.extend(heads.iter().map(|&branch| version(branch, None)));
         all.sort_by_key(|of| (of.branch, of.last_epoch()));
         let parents = forks.iter().map(|&(branch, from)| (branch, Some(from))).collect();
-        Self { all, parents, collects_since: None, is_whole: true, removed: BTreeMap::new() }
+        Self {
+            all,
+            parents,
+            collects_since: None,
+            is_whole: true,
+            removed: BTreeMap::new(),
+            clients: BTreeSet::new(),
+            quotas: BTreeMap::new(),
+        }
+    }
+
+    /// Whether what clients use is recorded.
+    pub(super) fn have_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
+    /// The clients of which another use is recorded than what their branches have, which is given
+    /// by branch: the client, what is recorded, and what it is.
+    pub(super) fn wrong_quotas(&self, of_branches: &BTreeMap<u32, u64>) -> Vec<(u32, u64, u64)> {
+        if !self.is_whole {
+            return Vec::new();
+        }
+        let mut counted: BTreeMap<u32, u64> = BTreeMap::new();
+        for (branch, bytes) in of_branches {
+            if self.parents.contains_key(branch) {
+                let first = self.ancestry((*branch, u64::MAX)).last().map_or(0, |of| of.0);
+                let client = if self.clients.contains(&first) { first } else { 0 };
+                *counted.entry(client).or_default() += bytes;
+            }
+        }
+        let wrong = self.quotas.iter().filter_map(|(client, recorded)| {
+            let counted = counted.get(client).copied().unwrap_or_default();
+            Some((*client, (*recorded)?, counted)).filter(|_| *recorded != Some(counted))
+        });
+        wrong.collect()
     }
 
     /// Whether entries may be left of a list that no version has.

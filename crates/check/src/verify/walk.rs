@@ -1,11 +1,13 @@
 //! One walk over the map.
 
+use std::collections::BTreeMap;
+
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
 use dendro_format::compression::{self, Unpacker};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
-use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::versions::{VERSIONS_LIST, quota_bytes};
 use dendro_format::{
     Addr, CHUNK_PAGES, Checkpoint, CompressedPages, Entries, Key, Malformed, PageRef, SegmentNo,
     Space, Value, VersionRecord, checksum,
@@ -59,6 +61,8 @@ pub(super) struct Walk<'v> {
     recorded_compressed: Result<CompressedPages, Malformed>,
     /// Entries that no version sees.
     invisible: Vec<Key>,
+    /// What the entries of each branch count against a quota, if there is one.
+    quota_bytes: BTreeMap<u32, u64>,
 }
 
 impl<'v> Walk<'v> {
@@ -87,6 +91,7 @@ impl<'v> Walk<'v> {
             compressed: CompressedPages::default(),
             recorded_compressed: Ok(CompressedPages::default()),
             invisible: Vec::new(),
+            quota_bytes: BTreeMap::new(),
             marks: Marks::new(layout, 0, marks_bytes),
         }
     }
@@ -116,6 +121,9 @@ impl<'v> Walk<'v> {
             self.counts.entry_count += 1;
             self.counts.system_entry_count += u64::from(key.list >= FIRST_SYSTEM_LIST);
             self.visit_list(key, findings);
+            if key.list < FIRST_SYSTEM_LIST && self.versions.have_quotas() {
+                *self.quota_bytes.entry(key.branch).or_default() += quota_bytes(value);
+            }
             if !(1..=self.checkpoint.epoch.max(1)).contains(&key.epoch) {
                 let about = Some(About::List(key.list));
                 let detail = format!("{key}, at checkpoint epoch {}", self.checkpoint.epoch);
@@ -319,6 +327,10 @@ impl<'v> Walk<'v> {
             findings.add(FindingKind::PageCountsWrong, detail);
         }
         self.finish_compressed(findings);
+        for (client, recorded, counted) in self.versions.wrong_quotas(&self.quota_bytes) {
+            let detail = format!("client {client}: {recorded} bytes recorded, {counted} counted");
+            findings.add(FindingKind::QuotaWrong, detail);
+        }
         let (recorded, counted) = (self.checkpoint.live_bytes, self.counts.live_bytes);
         if recorded != counted {
             let detail = format!("{recorded} bytes recorded, {counted} bytes counted");

@@ -393,6 +393,31 @@ fn a_wrong_sum_is_found() {
 }
 
 #[test]
+fn a_use_of_a_quota_that_is_recorded_wrongly_is_found() {
+    let quota = |client, used_bytes| {
+        let record = VersionRecord::Quota { client, limit_bytes: 1, used_bytes };
+        (record_key(VERSIONS_LIST, record.index()), record.encode())
+    };
+    let with = |client, used_bytes| {
+        with_leaf(|_, entries| {
+            let (key, bytes) = quota(client, used_bytes);
+            entries.push((key, record(&bytes)));
+        })
+    };
+    let wrong = report(&with(0, Some(5)));
+    assert_eq!(wrong.findings.len(), 1, "{:?}", wrong.findings);
+    assert_eq!(wrong.findings[0].kind, QuotaWrong);
+    // It says what it should be.
+    let detail = &wrong.findings[0].detail;
+    let counted = detail.split(' ').rev().nth(1).and_then(|count| count.parse().ok());
+    assert!(counted > Some(4096), "{detail}");
+    assert_eq!(kinds(&with(0, counted)), []);
+    assert_eq!(kinds(&with(0, None)), []);
+    assert_eq!(kinds(&with(7, Some(0))), []);
+    assert_eq!(kinds(&with(7, Some(64))), [QuotaWrong]);
+}
+
+#[test]
 fn wrong_counts_of_pages_are_found_where_they_are_kept() {
     let counted = |short, zero, are_exact| {
         built(|builder| {

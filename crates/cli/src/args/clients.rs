@@ -1,6 +1,7 @@
 //! The arguments of `dendro client`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use dendro_daemon::text::parse_size;
 
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
@@ -28,6 +29,21 @@ impl Kind {
     }
 }
 
+/// A quota as it is to be, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota(pub(crate) Option<u64>);
+
+fn quota_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a quota of 0 bytes leaves room for nothing".into()),
+        size => Ok(size),
+    }
+}
+
+fn quota(text: &str) -> Result<Quota, String> {
+    if text == "none" { Ok(Quota(None)) } else { quota_size(text).map(|size| Quota(Some(size))) }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientVerb {
     /// List the clients of a volume: what it was made for, and those beside that
@@ -47,6 +63,20 @@ pub(crate) enum ClientVerb {
         /// What it keeps
         #[arg(short, long, value_enum, default_value_t)]
         kind: Kind,
+        /// The most that it may take, with its snapshots
+        #[arg(long, value_name = "SIZE", value_parser = quota_size)]
+        quota: Option<u64>,
+        /// Print the facts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change what holds for a client as a whole
+    Set {
+        /// TARGET:CLIENT; TARGET:main is what the volume was made for
+        target: String,
+        /// The most that it may take, with its snapshots; `none`: as much as there is
+        #[arg(long, value_name = "SIZE", value_parser = quota)]
+        quota: Quota,
         /// Print the facts as JSON
         #[arg(long)]
         json: bool,

@@ -1,9 +1,10 @@
 //! `dendro client`: several users of one volume, each with versions of its own.
 
 use dendro_control::versions::{ClientInfo, VersionName, VersionsReply, VersionsRequest};
+use dendro_daemon::text::size;
 
 use super::versions::{deleted, print_deleted, print_renamed};
-use crate::args::clients::{ClientArgs, ClientVerb, Kind};
+use crate::args::clients::{ClientArgs, ClientVerb, Kind, Quota};
 use crate::failure::{Failure, usage};
 use crate::output::local_time::time;
 use crate::output::{self, columns, json};
@@ -12,7 +13,8 @@ use crate::target::{Keeper, Place, find_version, find_whole, unexpected};
 pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     match &args.verb {
         ClientVerb::List { target, json } => list(target, *json),
-        ClientVerb::Create { target, kind, json } => create(target, *kind, *json),
+        ClientVerb::Create { target, kind, quota, json } => create(target, *kind, *quota, *json),
+        ClientVerb::Set { target, quota, json } => set(target, *quota, *json),
         ClientVerb::Delete { target, dry_run, verbose, json } => {
             let (keeper, name) = named(target)?;
             let request = VersionsRequest::DeleteClient { name, dry_run: *dry_run };
@@ -54,17 +56,35 @@ fn list_text(clients: &[ClientInfo]) -> String {
             client.created_unix_ns.map_or_else(|| "-".into(), time),
             client.branch_count.to_string(),
             client.snapshot_count.to_string(),
+            client.used_bytes.map_or_else(|| "-".into(), size),
+            client.quota_bytes.map_or_else(|| "none".into(), size),
         ]
     };
     let rows: Vec<_> = clients.iter().map(row).collect();
-    columns(["NAME", "KIND", "MADE", "BRANCHES", "SNAPSHOTS"], &rows, &[3, 4])
+    let head = ["NAME", "KIND", "MADE", "BRANCHES", "SNAPSHOTS", "USED", "QUOTA"];
+    columns(head, &rows, &[3, 4, 5, 6])
 }
 
-fn create(target: &str, kind: Kind, as_json: bool) -> Result<(), Failure> {
+fn set(target: &str, Quota(quota_bytes): Quota, as_json: bool) -> Result<(), Failure> {
+    let (keeper, client) = named(target)?;
+    print_made(keeper.ask(VersionsRequest::SetQuota { client, quota_bytes })?, as_json)
+}
+
+fn create(
+    target: &str,
+    kind: Kind,
+    quota_bytes: Option<u64>,
+    as_json: bool,
+) -> Result<(), Failure> {
     let (keeper, name) = named(target)?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let kind = kind.name().to_owned();
-    match keeper.ask(VersionsRequest::CreateClient { name, kind, uid, gid })? {
+    let request = VersionsRequest::CreateClient { name, kind, uid, gid, quota_bytes };
+    print_made(keeper.ask(request)?, as_json)
+}
+
+fn print_made(reply: VersionsReply, as_json: bool) -> Result<(), Failure> {
+    match reply {
         VersionsReply::Client(made) if as_json => json::print(&made),
         VersionsReply::Client(_) => Ok(()),
         other => Err(unexpected(&other)),

@@ -110,3 +110,76 @@ fn a_client_of_files_is_mounted_beside_the_first() {
     scratch.umount();
     scratch.dendro(["check", &image]).succeeds();
 }
+
+/// What is listed of the quota of a client, and of its use.
+fn quota(scratch: &Scratch, target: &str, name: &str) -> (Option<u64>, Option<u64>) {
+    let out = scratch.dendro(["client", "list", "--json", target]).succeeds().out;
+    let list: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let client = list["clients"].as_array().unwrap().iter().find(|of| of["name"] == name);
+    let client = client.unwrap();
+    (client["quota_bytes"].as_u64(), client["used_bytes"].as_u64())
+}
+
+#[test]
+fn quotas_are_set_listed_and_taken_away() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let at = |name: &str| format!("{image}:{name}");
+    assert_eq!(quota(&scratch, &image, "main"), (None, None));
+    let made = scratch.dendro(["client", "create", &at("home"), "--quota", "1M", "--json"]);
+    let made: serde_json::Value = serde_json::from_str(&made.succeeds().out).unwrap();
+    assert_eq!(made["quota_bytes"], 1 << 20);
+    let (limit, used) = quota(&scratch, &image, "home");
+    assert_eq!((limit, used), (Some(1 << 20), made["used_bytes"].as_u64()));
+    assert!(used.unwrap() > 0);
+    scratch.dendro(["client", "create", &at("tiny"), "--quota", "10"]).fails(1, &["quota"]);
+    scratch.dendro(["client", "set", &at("main"), "--quota", "20M"]).succeeds();
+    let set = scratch.dendro(["client", "set", &at("main"), "--quota", "30M", "--json"]);
+    let set: serde_json::Value = serde_json::from_str(&set.succeeds().out).unwrap();
+    assert_eq!(set["quota_bytes"], 30 << 20);
+    let table = scratch.dendro(["client", "list", &image]).succeeds().out;
+    assert!(table.contains("QUOTA") && table.contains("30 MiB"), "{table}");
+    scratch.dendro(["client", "set", &at("home"), "--quota", "0"]).fails(2, &["0 bytes"]);
+    scratch.dendro(["client", "set", &at("nobody"), "--quota", "1M"]).fails(1, &["nobody"]);
+    let info = scratch.dendro(["info", "--json", &image]).succeeds().out;
+    assert!(info.contains("quotas"), "{info}");
+    scratch.dendro(["check", &image]).succeeds();
+    scratch.dendro(["client", "set", &at("main"), "--quota", "none"]).succeeds();
+    assert_eq!(quota(&scratch, &image, "main"), (None, None));
+    scratch.dendro(["check", &image]).succeeds();
+}
+
+#[test]
+fn a_mount_keeps_its_quota() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let (image, mount, home) = (scratch.image(), scratch.mount_point(), scratch.text("home"));
+    let client = format!("{mount}:home");
+    scratch.dendro(["client", "create", &client, "--quota", "2M"]).succeeds();
+    fs::create_dir(&home).unwrap();
+    scratch.dendro(["mount", &format!("{image}:home"), &home]).succeeds();
+    let file = scratch.path("home/file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let error = fs::write(scratch.path("home/other"), vec![7; 2 << 20]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(122), "{error}");
+    let statfs = rustix::fs::statvfs(&home).unwrap();
+    assert_eq!(statfs.f_blocks * statfs.f_frsize, 2 << 20);
+    assert!(statfs.f_bavail < 256);
+    fs::remove_file(scratch.path("home/other")).unwrap();
+    fs::write(&file, vec![8; 1 << 20]).unwrap();
+    // The other tree has room, and a larger quota gives some.
+    fs::write(scratch.inside("file"), vec![7; 3 << 20]).unwrap();
+    scratch.dendro(["client", "set", &client, "--quota", "8M"]).succeeds();
+    fs::write(scratch.path("home/other"), vec![7; 4 << 20]).unwrap();
+    scratch.dendro(["client", "set", &client, "--quota", "1M"]).succeeds();
+    let error = fs::write(scratch.path("home/more"), vec![7; 10_000]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(122), "{error}");
+    fs::remove_file(scratch.path("home/other")).unwrap();
+    scratch.dendro(["umount", &home]).succeeds();
+    scratch.umount();
+    assert!(quota(&scratch, &image, "home").1.unwrap() > 1 << 20);
+    scratch.dendro(["check", &image]).succeeds();
+}

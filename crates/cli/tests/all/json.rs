@@ -351,6 +351,7 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "branch rename", &[&at(":draft"), "work"]);
     printed.run(scratch, "branch list", &[mount]);
     printed.run(scratch, "client create", &["--kind", "application", &at(":disk")]);
+    printed.run(scratch, "client set", &["--quota", "1M", &at(":disk")]);
     printed.run(scratch, "client rename", &[&at(":disk"), "vm"]);
     printed.run(scratch, "client list", &[mount]);
     printed.run(scratch, "client delete", &["-n", &at(":vm")]);

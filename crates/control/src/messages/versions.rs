@@ -158,6 +158,16 @@ pub enum VersionsRequest {
         /// and the group.
         #[serde(default)]
         gid: u32,
+        /// Its quota; `None`: it has none.
+        #[serde(default)]
+        quota_bytes: Option<u64>,
+    },
+    /// Give a client a quota, or none.
+    SetQuota {
+        /// Its name.
+        client: String,
+        /// The most that it may use; `None`: it has no quota any more.
+        quota_bytes: Option<u64>,
     },
     /// Delete all branches and snapshots of a client.
     DeleteClient {
@@ -201,6 +211,7 @@ impl VersionsRequest {
                 | Self::CreateClient { .. }
                 | Self::DeleteClient { .. }
                 | Self::RenameClient { .. }
+                | Self::SetQuota { .. }
         )
     }
 }
@@ -226,6 +237,7 @@ impl VersionsRequest {
             Self::Delete { dry_run, .. } | Self::DeleteClient { dry_run, .. } => !*dry_run,
             Self::Clients => false,
             Self::CreateClient { .. } | Self::RenameClient { .. } => true,
+            Self::SetQuota { .. } => true,
             Self::Snapshot { .. } | Self::Rename { .. } | Self::Hold { .. } => true,
             Self::Clone { .. } | Self::Promote { .. } | Self::Rollback { .. } => true,
             Self::Replace { .. } => true,
@@ -253,7 +265,8 @@ pub enum VersionsReply {
     Deleted(Vec<DeletedInfo>),
     /// To [`VersionsRequest::Clients`]: the one that the volume was made for is the first.
     Clients(Vec<ClientInfo>),
-    /// To [`VersionsRequest::CreateClient`]: what was made.
+    /// To [`VersionsRequest::CreateClient`] and [`VersionsRequest::SetQuota`]: the client as it is
+    /// now.
     Client(ClientInfo),
     /// To [`VersionsRequest::Diff`]. To [`VersionsRequest::Replace`] when nothing was done because
     /// of these changes.
@@ -325,6 +338,12 @@ pub struct ClientInfo {
     pub snapshot_count: usize,
     /// When its branch was made, nanoseconds since 1970; `None` without one.
     pub created_unix_ns: Option<i64>,
+    /// Its quota; `None` if it has none.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+    /// What it uses of its quota; `None` if it has none, or that is not known.
+    #[serde(default)]
+    pub used_bytes: Option<u64>,
 }
 
 /// A branch of which only its place in the history is told.
@@ -633,6 +652,8 @@ mod tests {
             VersionsRequest::Clients,
             VersionsRequest::DeleteClient { name: "c".into(), dry_run: false },
             VersionsRequest::RenameClient { client: "c".into(), name: "d".into() },
+            VersionsRequest::SetQuota { client: "c".into(), quota_bytes: Some(1 << 40) },
+            VersionsRequest::SetQuota { client: "c".into(), quota_bytes: None },
             VersionsRequest::Snapshot { of: VersionName::default(), name: None },
             VersionsRequest::Delete { versions: vec![at("x"), at("7")], dry_run: true },
             VersionsRequest::Undelete { from: None, path: "/a".into(), to: Some("/b".into()) },

@@ -128,6 +128,12 @@ impl<'d> Rig<'d> {
         answer
     }
 
+    pub(super) fn set_quota(&mut self, branch: u32, limit_bytes: Option<u64>) -> Result<()> {
+        let answer = self.disk.set_quota(branch, limit_bytes);
+        assert_eq!(answer, self.model.set_quota(branch, limit_bytes), "{limit_bytes:?} {branch}");
+        answer
+    }
+
     /// A number for a new list in `head`. What is received from another disk, and what a client
     /// makes that is not the first, has any numbers.
     fn new_number(&mut self, head: View, rng: &mut Rng) -> Option<Lid> {
@@ -340,6 +346,10 @@ fn random_step(rig: &mut Rig<'_>, rng: &mut Rng, generator: &mut Generator, mix:
             }
             9 => drop(rig.name_client(head.branch, &format!("c{}", rng.below(step + 1)))),
             10 => drop(rig.try_new_client(&format!("c{step}"), ClientKind::Block)),
+            11 | 12 => {
+                let limit_bytes = rng.chance(70).then(|| (1 << 40) + rng.below(3));
+                drop(rig.set_quota(view.branch, limit_bytes));
+            }
             6 => drop(rig.note_receive(head.branch, &format!("n{step}"))),
             7 | 8 => {
                 let origin = Origin { volume: Uuid([9; 16]), epoch: 1 + rng.below(9) };

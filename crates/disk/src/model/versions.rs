@@ -146,6 +146,20 @@ impl ModelVersions {
         self.table.name_client(branch, name)
     }
 
+    /// As [`Versions::set_quota`].
+    ///
+    /// # Errors
+    /// As [`Versions::set_quota`].
+    pub fn set_quota(&mut self, branch: u32, limit_bytes: Option<u64>) -> Result<()> {
+        self.table.set_quota(branch, limit_bytes)
+    }
+
+    /// What the versions of a client hold.
+    pub(super) fn states_of(&self, client: u32) -> impl Iterator<Item = &ModelState> {
+        let is_of = move |of: &u32| self.table.client_of(*of).0 == client;
+        self.states.iter().filter(move |((of, _), _)| is_of(of)).map(|(_, state)| state)
+    }
+
     /// As [`Versions::note_receive`].
     ///
     /// # Errors

@@ -135,6 +135,14 @@ pub trait Versions: LogicalDisk {
         })
     }
 
+    /// Gives the client that `branch` belongs to a [quota](crate::Quota), or none. A client may use
+    /// more than its quota already: then it can only give space back. A client that has no quota is
+    /// counted first, which reads the whole map, unless it was made a moment ago.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView) for a branch that does not exist.
+    fn set_quota(&self, branch: u32, limit_bytes: Option<u64>) -> Result<()>;
+
     /// Notes how far a version was received into `branch`, as a commit: after a crash the note is
     /// there only if everything is that was committed before it. A branch with a note is to be kept
     /// ([`Branch::receive_note`]). A note has 200 bytes at most.

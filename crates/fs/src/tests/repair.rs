@@ -699,7 +699,7 @@ fn a_repair_takes_nothing_from_other_clients() {
     let disk = copy(&fixture.disk);
     let theirs = FormatOptions { hash_key: [3; 16], ..format_options() };
     for (name, kind) in [("files", ClientKind::Files), ("device", ClientKind::Block)] {
-        create_client(&*disk, name, kind, &theirs, &StepClock::default()).unwrap();
+        create_client(&*disk, name, kind, None, &theirs, &StepClock::default()).unwrap();
     }
     let mut aru = Aru::new(View::HEAD);
     aru.push(Op::DeleteRecord { list: VOLUME_LIST, index: HEAD_INDEX });

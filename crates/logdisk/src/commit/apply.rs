@@ -105,13 +105,16 @@ impl Engine {
         let is_apart = worst.pages > 0 && self.streams().are_used() && self.has_segments_for(worst);
         let pages = if is_apart { 0 } else { worst.pages };
         let unit = self.begin_unit(context, pages, 0, worst.record_bytes)?;
-        if unit.spans() {
-            self.rehearse(|engine| {
+        let quota = self.tight_quota(aru);
+        if unit.spans() || quota.is_some() {
+            let used_bytes = self.rehearse(|engine| {
                 let mut application =
                     Application::new(engine, &unit, nodes, contents, Logging::Rehearsal);
                 application.is_new_epoch = worst.begins_epoch();
-                application.change_state(aru.ops())
+                application.change_state(aru.ops())?;
+                Ok(engine.used_of_quota(aru.view().branch))
             })?;
+            quota.map_or(Ok(()), |quota| quota.check(used_bytes))?;
         }
         let logging = if unit.spans() { Logging::Along } else { Logging::AtEnd };
         let applied = self.transact(nodes, |engine| {

@@ -156,6 +156,14 @@ impl Committer {
                     }
                     break (engine, seq, kept);
                 }
+                Err(Fault::Error(error @ Error::OverQuota { .. })) => {
+                    drop(engine);
+                    // What was deleted may not have been given back yet.
+                    if !self.reclaimer.free_for_quota(tries.seen_pruning())? {
+                        return Err(error);
+                    }
+                    nodes = PinnedNodes::keeping(self.volume.store());
+                }
                 Err(fault) => self.mend(fault, engine, aru, &mut worst, &mut nodes)?,
             }
         };
@@ -226,7 +234,7 @@ impl Committer {
             }
             Fault::BeingRemoved(_) => {}
             Fault::Shared(list, chunk) => {
-                unshare(&self.volume, &self.reclaimer, aru.view(), list, chunk)?;
+                unshare(&self.volume, &self.reclaimer, aru, list, chunk)?;
                 *nodes = PinnedNodes::keeping(self.volume.store());
             }
             fault => self.volume.recover_from(fault, nodes)?,

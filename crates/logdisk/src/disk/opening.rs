@@ -83,6 +83,10 @@ impl LogDisk {
         if marks_unclean {
             disk.volume.mark_unclean()?;
         }
+        if disk.volume.is_writable() {
+            let notes = disk.versions.count_unknown()?;
+            disk.recovery_notes.extend(notes);
+        }
         if takes_checkpoint {
             disk.checkpointer.take_always()?;
         }

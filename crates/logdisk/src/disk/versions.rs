@@ -10,6 +10,7 @@ use dendro_disk::{
 use dendro_format::superblock::{INCOMPATIBLE_CLIENTS, INCOMPATIBLE_RECEIVED};
 
 use super::LogDisk;
+use crate::checkpoint::unless_put_off;
 use crate::snapshots::{changes, compare, usage};
 
 impl Versions for LogDisk {
@@ -58,6 +59,14 @@ impl Versions for LogDisk {
 
     fn name_client(&self, branch: u32, name: &str) -> Result<Branch> {
         self.versions.change(false, |table| table.name_client(branch, name))
+    }
+
+    fn set_quota(&self, branch: u32, limit_bytes: Option<u64>) -> Result<()> {
+        if self.versions.set_quota(branch, limit_bytes)? {
+            // So that a crash does not have it counted again.
+            unless_put_off(self.checkpointer.take())?;
+        }
+        Ok(())
     }
 
     fn note_receive(&self, branch: u32, note: &str) -> Result<()> {

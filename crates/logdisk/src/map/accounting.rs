@@ -5,6 +5,7 @@ use std::mem;
 use dendro_format::{ChildPtr, NodePtr};
 
 use super::bounds::Bounds;
+use super::charges::Charges;
 use super::nodes::Nodes;
 use crate::fault::Outcome;
 use crate::map::node::{Child, Node, Resident, SharedNode, Weight};
@@ -22,6 +23,8 @@ pub(super) struct Ledger {
     pub(super) superseded_bytes: u64,
     /// Whether a checkpoint is under way.
     pub(super) is_frozen: bool,
+    /// What clients use of their quotas.
+    pub(super) charges: Charges,
 }
 
 impl Ledger {

@@ -70,7 +70,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    pub(super) const fn seen_pruning(&mut self) -> &mut SeenPruning {
+    pub(crate) const fn seen_pruning(&mut self) -> &mut SeenPruning {
         &mut self.seen_pruning
     }
 

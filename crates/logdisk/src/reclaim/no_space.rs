@@ -122,6 +122,12 @@ impl Reclaimer {
         Ok(self.releases.await_more_than(released_count, self.release_wait, &*self.clock))
     }
 
+    /// As [`Self::free`], for a unit that a quota has no room for. What branches have replaced that
+    /// other branches were made from counts for the quota too.
+    pub(crate) fn free_for_quota(&self, seen: &mut SeenPruning) -> Result<bool> {
+        Ok(self.free(seen)? || self.collector.collect_behind_forks())
+    }
+
     /// Performs one step that frees what no version sees. Returns whether there was anything to
     /// free.
     pub(crate) fn free_step(&self) -> Result<bool> {

@@ -6,8 +6,8 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Result, VersionTable};
-use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
+use dendro_disk::{Error, Result, VersionTable};
+use dendro_format::superblock::{INCOMPATIBLE_QUOTAS, INCOMPATIBLE_VERSIONS};
 use dendro_format::versions::VERSIONS_LIST;
 
 use crate::engine::Engine;
@@ -17,6 +17,7 @@ use crate::reclaim::no_space::Reclaimer;
 use crate::space::reserve::Accounts;
 use crate::space::shortage::Need;
 use crate::volume::Volume;
+use crate::volume::holds::LockHolder;
 
 /// Makes, names and deletes versions.
 pub(crate) struct VersionManager {
@@ -61,6 +62,66 @@ impl VersionManager {
             .with_room(need, |engine, nodes| engine.change_versions(&change, nodes))?;
         self.volume.relieve_writer()?;
         Ok(changed)
+    }
+
+    /// Gives the client that `branch` belongs to a quota, as a commit. Returns whether the client
+    /// was counted for that.
+    pub(crate) fn set_quota(&self, branch: u32, limit_bytes: Option<u64>) -> Result<bool> {
+        let change = |table: &mut VersionTable| table.set_quota(branch, limit_bytes);
+        if limit_bytes.is_none() {
+            return self.change(true, change).map(|()| false);
+        }
+        self.mark_feature(change)?;
+        self.volume.mark_features(INCOMPATIBLE_QUOTAS)?;
+        let (client, _) = self.volume.read().state().versions().table().client_of(branch);
+        let mut was_walked = false;
+        loop {
+            let set = self.reclaimer.with_room(self.need(true), |engine, nodes| {
+                // A checkpoint stops the count of a client that has no quota yet.
+                let is_counted = engine.state().is_counted(client);
+                if is_counted { engine.change_versions(&change, nodes).map(Some) } else { Ok(None) }
+            })?;
+            if set.is_some() {
+                self.volume.relieve_writer()?;
+                return Ok(was_walked);
+            }
+            was_walked = true;
+            self.count(client)?;
+        }
+    }
+
+    /// Counts what a client uses, from the map.
+    fn count(&self, client: u32) -> Result<()> {
+        self.volume.change(LockHolder::Walk, |engine, _| {
+            engine.state_mut().begin_count(client);
+            Ok(())
+        })?;
+        let step = || {
+            let holder = LockHolder::Walk;
+            self.volume.change(holder, |engine, nodes| engine.state_mut().count_step(client, nodes))
+        };
+        while !step()? {}
+        Ok(())
+    }
+
+    /// Counts the clients with quotas of which it is not known what they use. Returns notes about
+    /// those for which that failed: they have no quota until the volume is opened again.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the disk does not accept writes.
+    pub(crate) fn count_unknown(&self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        let clients = self.volume.read().state().uncounted();
+        for client in clients {
+            match self.count(client) {
+                Err(error @ (Error::Corrupted(_) | Error::Io(_))) => notes.push(format!(
+                    "the quota of client {client} is not kept, because what it uses cannot be \
+                     counted: {error}"
+                )),
+                counted => counted?,
+            }
+        }
+        Ok(notes)
     }
 
     /// What a change needs.

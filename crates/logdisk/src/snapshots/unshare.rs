@@ -1,9 +1,10 @@
 //! Copying pages that other versions also see, so that a head can move or exchange them.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Lid, Result, View};
+use dendro_disk::{Aru, Error, Lid, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
+use dendro_format::versions::quota_bytes_of;
 use dendro_format::{PageRef, Record, checksum};
 
 use crate::engine::Engine;
@@ -11,6 +12,7 @@ use crate::fault::Outcome;
 use crate::log::partial::{Content, page_record_bytes};
 use crate::log::segments::Pin;
 use crate::map::Nodes;
+use crate::reclaim::make_room::SeenPruning;
 use crate::reclaim::no_space::Reclaimer;
 use crate::space::shortage::Need;
 use crate::volume::Volume;
@@ -20,10 +22,11 @@ use crate::volume::Volume;
 pub(crate) fn unshare(
     volume: &Volume,
     reclaimer: &Reclaimer,
-    view: View,
+    aru: &Aru<'_>,
     list: Lid,
     number: u64,
 ) -> Result<()> {
+    let view = aru.view();
     let shared = volume.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
     let mut copies = Vec::with_capacity(shared.len());
     for (slot, page, in_memory, _pin) in shared {
@@ -42,12 +45,24 @@ pub(crate) fn unshare(
         copies.push((slot, page, bytes));
     }
     let needed_bytes = (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
-    reclaimer.with_room(Need::space(needed_bytes), |engine, nodes| {
-        copies.iter().try_for_each(|(slot, page, bytes)| {
-            engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
-        })
-    })?;
-    volume.relieve_writer()
+    let quota_bytes = copies.iter().map(|(_, page, _)| quota_bytes_of(*page)).sum();
+    let mut seen = SeenPruning::default();
+    loop {
+        let copied = reclaimer.with_room(Need::space(needed_bytes), |engine, nodes| {
+            if !aru.reclaims() {
+                engine.check_quota(view.branch, quota_bytes)?;
+            }
+            copies.iter().try_for_each(|(slot, page, bytes)| {
+                engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
+            })
+        });
+        match copied {
+            // What was deleted may not have been given back yet.
+            Err(Error::OverQuota { .. }) if reclaimer.free_for_quota(&mut seen)? => {}
+            Err(error) => return Err(error),
+            Ok(()) => return volume.relieve_writer(),
+        }
+    }
 }
 
 /// A page that is copied: its slot, its place, its bytes if they are in memory, and a pin that
@@ -55,6 +70,19 @@ pub(crate) fn unshare(
 type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
 
 impl Engine {
+    /// Checks whether the client of `branch` may use so much more.
+    ///
+    /// # Errors
+    /// [`Error::OverQuota`].
+    fn check_quota(&self, branch: u32, needed_bytes: u64) -> Outcome<()> {
+        let Some((quota, _)) = self.state().quota_of(branch) else { return Ok(()) };
+        let available_bytes = quota.available_bytes();
+        match needed_bytes <= available_bytes {
+            true => Ok(()),
+            false => Err(Error::OverQuota { needed_bytes, available_bytes }.into()),
+        }
+    }
+
     fn shared_pages(
         &self,
         view: View,

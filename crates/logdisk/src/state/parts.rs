@@ -11,7 +11,6 @@ use crate::log::segments::Segments;
 use crate::map::node::Child;
 use crate::map::{Map, Nodes};
 use crate::versions::Versions;
-use crate::versions::change::Plan;
 
 impl State {
     pub(crate) const fn map(&self) -> &Map {
@@ -62,11 +61,6 @@ impl State {
         Ok(is_live)
     }
 
-    /// Makes a change of the version table whose records the map has.
-    pub(crate) fn change_versions(&mut self, plan: Plan) {
-        self.versions.make(plan);
-    }
-
     /// Enters a record of the version table that the log has.
     pub(crate) fn enter_version(
         &mut self,
@@ -74,7 +68,7 @@ impl State {
         value: Option<&[u8]>,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.versions.enter(index, value)?;
+        self.enter_in_table(index, value)?;
         // A collection that a crash undid must be done again, whatever the log states later
         // (collection 2).
         let counters = (index == COUNTERS_INDEX).then(|| self.versions.counters_record());

@@ -7,7 +7,7 @@
 use dendro_base::Timestamp;
 use dendro_disk::{Branch, Result, Snapshot, VersionTable, View};
 use dendro_format::VersionRecord;
-use dendro_format::versions::{COUNTERS_INDEX, branch_index, snapshot_index};
+use dendro_format::versions::{COUNTERS_INDEX, branch_index, quota_index, snapshot_index};
 use smallvec::SmallVec;
 
 use crate::versions::{Change, Versions, counters_of};
@@ -29,6 +29,11 @@ impl Plan {
     pub(crate) fn records(&self) -> &[Change] {
         &self.records
     }
+
+    /// The snapshots that change, and the branches, as the views of their heads.
+    pub(crate) fn touched(&self) -> &[View] {
+        &self.touched
+    }
 }
 
 impl Versions {
@@ -49,6 +54,7 @@ impl Versions {
         let collect_since = touched.iter().filter_map(|view| self.due_after(&table, *view)).min();
         let mut records = Vec::with_capacity(touched.len() + 1);
         records.extend(touched.iter().map(|view| record_of(&table, *view)));
+        records.extend(changed_quotas(&self.table, &table));
         // The log may have no record of a collection that is due although nothing was deleted. So
         // each deletion records the counters, whether they change or not.
         let since = self.collect_since.into_iter().chain(collect_since).min();
@@ -111,6 +117,21 @@ impl Versions {
         let had_head = self.table.has_head(branch);
         if had_head && !has_head { due_behind(table, branch, u64::MAX) } else { None }
     }
+}
+
+/// The records of the quotas that differ in two tables. What the clients use is not in the log.
+fn changed_quotas(before: &VersionTable, after: &VersionTable) -> Vec<Change> {
+    let mut records = Vec::new();
+    for (client, _) in before.quotas().filter(|(client, _)| after.quota_of(*client).is_none()) {
+        records.push((quota_index(client), None));
+    }
+    let is_new =
+        |(client, limit_bytes): &(u32, u64)| before.quota_of(*client) != Some(*limit_bytes);
+    for (client, limit_bytes) in after.quotas().filter(is_new) {
+        let record = VersionRecord::Quota { client, limit_bytes, used_bytes: None };
+        records.push((record.index(), Some(record.encode())));
+    }
+    records
 }
 
 /// The epoch from which on a collection is due for what was retained for an epoch of `branch` that

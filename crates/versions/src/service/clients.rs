@@ -28,6 +28,8 @@ impl Service {
             branch_count: heads,
             snapshot_count: client.views.len() - heads,
             created_unix_ns: client.head.and_then(|of| table.branch(of)).map(|of| of.time.0),
+            quota_bytes: table.quota_of(client.number),
+            used_bytes: any.and_then(|view| self.disk.quota(view)).map(|quota| quota.used_bytes),
         }
     }
 
@@ -40,6 +42,7 @@ impl Service {
         name: &str,
         kind: &str,
         (uid, gid): (u32, u32),
+        quota_bytes: Option<u64>,
     ) -> Answer<VersionsReply> {
         let kind = ClientKind::named(kind).ok_or_else(|| {
             AdminError(format!("{kind} is no kind of client; there is files, and application"))
@@ -50,12 +53,29 @@ impl Service {
         }
         let hash_key = random_bytes().map_err(refuse)?;
         let files = FormatOptions { uid, gid, mode: 0o755, label: name.to_owned(), hash_key };
-        let made = create_client(&*self.disk, name, kind, &files, &*self.clock).map_err(refuse)?;
+        let made = create_client(&*self.disk, name, kind, quota_bytes, &files, &*self.clock);
+        self.client_now(made.map_err(refuse)?.branch)
+    }
+
+    /// The client that `branch` belongs to, as it is now.
+    fn client_now(&self, branch: u32) -> Answer<VersionsReply> {
         let table = self.disk.versions();
-        let number = table.client_of(made.branch).0;
+        let number = table.client_of(branch).0;
         let client = table.clients().into_iter().find(|client| client.number == number);
-        let client = client.ok_or_else(|| AdminError(format!("{name} is gone again")))?;
+        let client = client.ok_or_else(|| AdminError("the client is gone again".into()))?;
         self.done(VersionsReply::Client(self.client_info(&client, &table)))
+    }
+
+    pub(super) fn set_quota(
+        &self,
+        table: &VersionTable,
+        client: &str,
+        quota_bytes: Option<u64>,
+    ) -> Answer<VersionsReply> {
+        let client = self.client(table, client)?;
+        let of = client.views.first().map_or(client.number, |view| view.branch);
+        self.disk.set_quota(of, quota_bytes).map_err(refuse_disk)?;
+        self.client_now(of)
     }
 
     /// The client called `name`.

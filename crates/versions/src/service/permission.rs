@@ -54,6 +54,7 @@ impl Service {
                 | Asked::CreateClient { .. }
                 | Asked::DeleteClient { .. }
                 | Asked::RenameClient { .. }
+                | Asked::SetQuota { .. }
         );
         match (can_be_delegated, is_looking || asker.is_delegate) {
             (false, _) => return deny(NOT_FOR_OTHERS),
@@ -91,7 +92,8 @@ impl Service {
             | Asked::Clients
             | Asked::CreateClient { .. }
             | Asked::DeleteClient { .. }
-            | Asked::RenameClient { .. } => deny(NOT_FOR_OTHERS),
+            | Asked::RenameClient { .. }
+            | Asked::SetQuota { .. } => deny(NOT_FOR_OTHERS),
         }
     }
 

@@ -77,8 +77,11 @@ impl Service {
                 self.removed(&table, of, path).map(VersionsReply::Removed)
             }
             VersionsRequest::Clients => Ok(VersionsReply::Clients(self.clients(&table))),
-            VersionsRequest::CreateClient { name, kind, uid, gid } => {
-                self.create_client(name, kind, (*uid, *gid))
+            VersionsRequest::CreateClient { name, kind, uid, gid, quota_bytes } => {
+                self.create_client(name, kind, (*uid, *gid), *quota_bytes)
+            }
+            VersionsRequest::SetQuota { client, quota_bytes } => {
+                self.set_quota(&table, client, *quota_bytes)
             }
             VersionsRequest::DeleteClient { name, dry_run } => {
                 let deleted = self.delete_client(&table, name, *dry_run)?;

@@ -66,6 +66,15 @@ pub trait Engine: Sync {
         Ok(())
     }
 
+    /// Compares what clients are said to use of their quotas with what they have. It changes
+    /// nothing that can be seen.
+    ///
+    /// # Errors
+    /// The two differ.
+    fn recount(&self, _disk: &Self::Disk, _device: &dyn Device) -> Outcome<()> {
+        Ok(())
+    }
+
     /// The disk as one with versions, if it is.
     fn versions<'d>(&self, _disk: &'d Self::Disk) -> Option<&'d dyn Versions> {
         None

@@ -7,7 +7,8 @@ use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::{ModelState, ModelVersions};
 use dendro_disk::testgen::Generator;
 use dendro_disk::{
-    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, View,
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, Reservation,
+    View,
 };
 
 use super::engine::Engine;
@@ -219,7 +220,7 @@ impl<'a, E: Engine> Session<'a, E> {
     }
 
     /// A head.
-    fn draw_head(&mut self) -> View {
+    pub(super) fn draw_head(&mut self) -> View {
         let mut branches = self.life.state.contents.table().branches();
         let at = self.rng.below(branches.len() as u64) as usize;
         branches.nth(at).expect("it is one of them").head()
@@ -330,7 +331,7 @@ impl<'a, E: Engine> Session<'a, E> {
         let (view, unit) = self.units.swap_remove(which);
         let mut aru = Aru::new(view);
         if self.rng.chance(20)
-            && let Ok(reservation) = self.life.disk.reserve(self.rng.below(1 << 20))
+            && let Ok(reservation) = self.reserve(view)
         {
             aru.use_reservation(reservation);
         }
@@ -355,7 +356,11 @@ impl<'a, E: Engine> Session<'a, E> {
                 self.life.commits.push((seq, entry));
                 Ok(())
             }
-            (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
+            (Err(Error::NoSpace { .. }), Ok(())) => {
+                let main = self.life.state.contents.table().main_head();
+                self.make_room(main)
+            }
+            (Err(Error::OverQuota { .. }), _) if self.has_quota(view) => self.bear_refusal(view),
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
             // It would not have fitted either.
             (Err(Error::NoSpace { .. }), Err(_)) => Ok(()),
@@ -402,11 +407,34 @@ impl<'a, E: Engine> Session<'a, E> {
         }
     }
 
-    /// Deletes the largest list, which always works.
-    fn make_room(&mut self) -> Outcome<()> {
-        let contents = &self.life.state.contents;
-        let head = contents.table().main_head();
-        let largest = contents.main().lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
+    fn reserve(&mut self, view: View) -> dendro_disk::Result<Reservation> {
+        let len_bytes = self.rng.below(1 << 20);
+        // Which one is not drawn, so that seeds without quotas do what they always did.
+        match self.has_quota(view) && len_bytes.is_multiple_of(2) {
+            true => self.life.disk.reserve_in(view, len_bytes),
+            false => self.life.disk.reserve(len_bytes),
+        }
+    }
+
+    fn has_quota(&self, view: View) -> bool {
+        let table = self.life.state.contents.table();
+        table.quota_of(table.client_of(view.branch).0).is_some()
+    }
+
+    /// Checks that a unit that was refused for the quota has left nothing, and that lists can be
+    /// deleted all the same.
+    fn bear_refusal(&mut self, view: View) -> Outcome<()> {
+        match self.compare_all() {
+            Err(message) if message.starts_with("reading") && self.has_struck() => {}
+            outcome => outcome?,
+        }
+        if self.rng.chance(50) { self.make_room(view) } else { Ok(()) }
+    }
+
+    /// Deletes the largest list of a head, which always works.
+    fn make_room(&mut self, head: View) -> Outcome<()> {
+        let state = head_state(&self.life.state.contents, head);
+        let largest = state.lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
         // One unit can be too large for an empty disk.
         let Some((list, _)) = largest else { return Ok(()) };
         let mut aru = Aru::new(head);

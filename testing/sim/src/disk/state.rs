@@ -38,6 +38,8 @@ pub struct DiskSystem<E> {
     pub bulk_percent: u64,
     /// How many steps in a hundred make, change or delete versions.
     pub versions_percent: u64,
+    /// How many of these in a hundred give a client a quota, or none.
+    pub quotas_percent: u64,
     /// Bytes that are written to an empty disk before the work begins.
     pub ballast_bytes: u64,
     /// The device forgets to flush, while it is worked on: the promise that all else stands on is
@@ -46,14 +48,15 @@ pub struct DiskSystem<E> {
 }
 
 impl<E: Engine> DiskSystem<E> {
-    /// A disk with units like `profile` and nothing else: no bulk, versions, ballast or broken
-    /// promises.
+    /// A disk with units like `profile` and nothing else: no bulk, versions, quotas, ballast or
+    /// broken promises.
     pub const fn new(engine: E, profile: Profile) -> Self {
         Self {
             engine,
             profile,
             bulk_percent: 0,
             versions_percent: 0,
+            quotas_percent: 0,
             ballast_bytes: 0,
             loses_flushes: false,
         }

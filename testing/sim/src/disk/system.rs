@@ -52,6 +52,7 @@ impl<E: Engine> System for DiskSystem<E> {
         }
         let disk = self.engine.open(Arc::clone(device) as Arc<dyn Device>)?;
         let found = self.examine(&disk, &**device)?;
+        self.engine.recount(&disk, &**device)?;
         match read_only.and_then(|contents| contents.diff(&found.contents)) {
             None => Ok(found),
             Some(difference) => Err(format!("opened for reading only (left): {difference}")),

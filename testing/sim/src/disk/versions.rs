@@ -1,4 +1,4 @@
-//! Random snapshots and branches.
+//! Random snapshots, branches and quotas.
 
 use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, ClientKind, Error, Result, Versions, View};
@@ -23,6 +23,7 @@ enum Change {
     RollBack(u32, View),
     BeginClient(ClientKind),
     NameClient(u32, String),
+    Quota(u32, Option<u64>),
 }
 
 impl Change {
@@ -37,6 +38,7 @@ impl Change {
             Self::RollBack(branch, to) => disk.roll_back(*branch, *to).map(drop),
             Self::BeginClient(kind) => disk.begin_receive(None, Some(*kind)).map(drop),
             Self::NameClient(branch, name) => disk.name_client(*branch, name).map(drop),
+            Self::Quota(branch, limit_bytes) => disk.set_quota(*branch, *limit_bytes),
         }
     }
 
@@ -51,6 +53,7 @@ impl Change {
             Self::RollBack(branch, to) => model.roll_back(*branch, *to, NOW).map(drop),
             Self::BeginClient(kind) => model.begin_receive(None, Some(*kind), NOW).map(drop),
             Self::NameClient(branch, name) => model.name_client(*branch, name).map(drop),
+            Self::Quota(branch, limit_bytes) => model.set_quota(*branch, *limit_bytes),
         }
     }
 }
@@ -91,9 +94,21 @@ impl<E: Engine> Session<'_, E> {
         }
     }
 
+    /// None, or a quota about as large as what a client has, so that it is soon used up.
+    fn draw_quota(&mut self) -> Change {
+        let branch = self.draw_head().branch;
+        let contents = &self.life.state.contents;
+        let used_bytes = contents.used_bytes(contents.table().client_of(branch).0);
+        let spare_bytes = 1 << self.rng.below(20);
+        let limit_bytes = used_bytes / 2 + self.rng.below(used_bytes + spare_bytes);
+        Change::Quota(branch, self.rng.chance(80).then_some(limit_bytes))
+    }
+
     /// Makes, changes or deletes a version.
     pub(super) fn change_versions(&mut self) -> Outcome<()> {
-        let change = self.draw_change();
+        let quotas_percent = self.system.quotas_percent;
+        let is_quota = quotas_percent > 0 && self.rng.chance(quotas_percent);
+        let change = if is_quota { self.draw_quota() } else { self.draw_change() };
         let Some(disk) = self.system.engine.versions(&self.life.disk) else { return Ok(()) };
         let mut after = self.life.state.clone();
         let expected = change.apply(&mut after.contents);

@@ -735,10 +735,8 @@ const PAGES: &[(&str, Page)] = &[
     ("dendro-client-list", plain(&[("As JSON:", "dendro client list --json mnt")], CLIENTS)),
     ("dendro-client-create", plain(&[("Make one and mount it:", CREATE_CLIENT)], CLIENTS)),
     ("dendro-client-rename", plain(&[("Rename it:", "dendro client rename a.img:b c")], CLIENTS)),
-    (
-        "dendro-client-delete",
-        plain(&[("Delete all of it:", "dendro client delete a.img:b")], CLIENTS),
-    ),
+    ("dendro-client-set", plain(&[("Limit it:", "dendro client set a.img:b --quota 9G")], CLIENTS)),
+    ("dendro-client-delete", plain(&[("All of it:", "dendro client delete a.img:b")], CLIENTS)),
     (
         "dendro-set",
         plain(

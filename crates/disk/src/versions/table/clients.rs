@@ -38,6 +38,19 @@ impl VersionTable {
         self.branches_with_kinds().next().is_some()
     }
 
+    /// Gives the client that `branch` belongs to a quota, or none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`] for a branch that does not exist.
+    pub fn set_quota(&mut self, branch: u32, limit_bytes: Option<u64>) -> Result<()> {
+        if !self.has_head(branch) && !self.is_ancestor(branch) {
+            return Err(Error::NoSuchView(View { branch, epoch: None }));
+        }
+        self.begin_change();
+        self.enter_quota(self.client_of(branch).0, limit_bytes);
+        Ok(())
+    }
+
     /// Checks that `view` belongs to the client of `branch`.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use dendro_base::ClientKind;
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use crate::types::View;
-use crate::versions::version::{Branch, Snapshot};
+use crate::versions::version::{Branch, FIRST_CLIENT, Snapshot};
 
 /// The branch and epoch that a branch was made from; `None` for the first.
 pub(super) type Parent = Option<(u32, u64)>;
@@ -34,6 +34,8 @@ pub struct VersionTable {
     moments: RedBlackTreeMapSync<u64, u32>,
     /// The kinds of the branches that have one, with a head or without.
     kinds: RedBlackTreeMapSync<u32, ClientKind>,
+    /// The quotas of the clients that have one, by the clients' numbers.
+    quotas: RedBlackTreeMapSync<u32, u64>,
     branch_names: RedBlackTreeMapSync<String, u32>,
     snapshot_names: RedBlackTreeMapSync<String, (u32, u64)>,
     /// Branches by what they were made from: parent, epoch, and the branch itself.
@@ -51,6 +53,7 @@ impl PartialEq for VersionTable {
             && self.ancestors == other.ancestors
             && self.snapshots == other.snapshots
             && self.kinds == other.kinds
+            && self.quotas == other.quotas
     }
 }
 
@@ -74,6 +77,7 @@ impl VersionTable {
             snapshots: RedBlackTreeMapSync::new_sync(),
             moments: RedBlackTreeMapSync::new_sync(),
             kinds: RedBlackTreeMapSync::new_sync(),
+            quotas: RedBlackTreeMapSync::new_sync(),
             branch_names: RedBlackTreeMapSync::new_sync(),
             snapshot_names: RedBlackTreeMapSync::new_sync(),
             forks: RedBlackTreeSetSync::new_sync(),
@@ -182,8 +186,19 @@ impl VersionTable {
         self.kinds.iter().map(|(branch, kind)| (*branch, *kind))
     }
 
+    /// The quotas of clients: their numbers, in order, and the bytes.
+    pub fn quotas(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        self.quotas.iter().map(|(client, limit_bytes)| (*client, *limit_bytes))
+    }
+
+    /// The quota of the client with this number, if it has one.
+    #[must_use]
+    pub fn quota_of(&self, client: u32) -> Option<u64> {
+        self.quotas.get(&client).copied()
+    }
+
     /// What the last change has added, changed or removed: snapshots, and branches, with a head or
-    /// without, as the views of their heads. Some perhaps twice.
+    /// without, as the views of their heads. Some perhaps twice. Quotas are not among it.
     #[must_use]
     pub fn touched(&self) -> &[View] {
         &self.touched
@@ -203,6 +218,14 @@ impl VersionTable {
         match kind {
             Some(kind) => self.kinds.insert_mut(branch, kind),
             None => drop(self.kinds.remove_mut(&branch)),
+        }
+    }
+
+    /// Gives the client with this number a quota, or none.
+    pub fn enter_quota(&mut self, client: u32, limit_bytes: Option<u64>) {
+        match limit_bytes {
+            Some(limit_bytes) => self.quotas.insert_mut(client, limit_bytes),
+            None => drop(self.quotas.remove_mut(&client)),
         }
     }
 
@@ -257,6 +280,10 @@ impl VersionTable {
     pub(super) fn take_branch(&mut self, branch: u32) {
         self.take_but_kind(branch);
         self.kinds.remove_mut(&branch);
+        // A client ends with the branch that it began with, but the first one has no end.
+        if branch != FIRST_CLIENT {
+            self.quotas.remove_mut(&branch);
+        }
     }
 
     fn take_but_kind(&mut self, branch: u32) {
