@@ -325,6 +325,11 @@ pub fn what_does_not_exist_cannot_be_read_or_changed(disk: &dyn Versions) {
         assert_eq!(disk.changed_records(view, HEAD, list, 0, 1), Err(error.clone()));
         assert_eq!(disk.changed_pages(HEAD, view, list, 0), Err(error.clone()));
         assert_eq!(rig.try_commit(view, |_| ()), Err(error.clone()));
+        // What the unit does is not looked at.
+        let beyond = rig.try_commit(view, |aru| {
+            aru.write_bytes(list, u64::MAX - 1, &b"x"[..]);
+        });
+        assert_eq!(beyond, Err(error.clone()));
         assert_eq!(rig.try_branch_off(view, "new").map(drop), Err(error.clone()));
         assert_eq!(rig.rename(view, "new"), Err(error.clone()));
         assert_eq!(rig.hold(view, true), Err(error.clone()));

@@ -71,6 +71,7 @@ impl Committer {
     #[inline(never)]
     fn commit_in_whole_pages(&self, aru: &mut Aru<'_>, reader: &Reader) -> Result<CommitSeq> {
         let view = aru.view();
+        self.volume.read().state().versions().head_ancestry(view.branch)?;
         let mut reservation = aru.take_reservation();
         let committed = loop {
             let watch = Watch::default();
