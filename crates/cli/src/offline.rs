@@ -92,7 +92,8 @@ pub(crate) fn send(
     out: impl Write,
     mut show: impl FnMut(u64),
 ) -> Result<SentInfo, Failure> {
-    let disk = open(source)?;
+    // What is read once would put out of the page cache what others need.
+    let (_, disk) = open_to_read_by(source, Direct::Auto, as_mounted())?;
     let here = disk.versions().main_head();
     let mut go_on = |written_bytes| {
         show(written_bytes);
@@ -286,7 +287,16 @@ pub(crate) fn open_to_read(
     source: &Path,
     options: OpenOptions,
 ) -> Result<(Arc<Devices>, LogDisk), Failure> {
-    let device_options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    // The next command reads the same few blocks again.
+    open_to_read_by(source, Direct::Never, options)
+}
+
+fn open_to_read_by(
+    source: &Path,
+    direct: Direct,
+    options: OpenOptions,
+) -> Result<(Arc<Devices>, LogDisk), Failure> {
+    let device_options = DeviceOptions::new().direct(direct).lock_wait(LAST_DAEMON_GRACE);
     let devices = Arc::new(open_devices_to_read(source, &device_options)?);
     let disk = open_disk(source, &devices, OpenOptions { read_only: true, ..options })?;
     Ok((devices, disk))

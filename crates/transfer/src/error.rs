@@ -1,4 +1,6 @@
-//! Why a version was not received.
+//! Why a version was not sent or received.
+
+use std::io;
 
 use dendro_disk::{Error, Lid, Snapshot};
 use dendro_stream::{StreamError, Token, Version};
@@ -71,4 +73,29 @@ pub enum ReceiveError {
 fn called(version: &Version) -> String {
     let name = version.name.as_ref().map_or_else(String::new, |name| format!("@{name}, "));
     format!("{name}{}", version.origin)
+}
+
+/// Why a version was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The disk cannot be read.
+    #[error("list {list}: {error}")]
+    List {
+        /// The list that was read.
+        list: Lid,
+        /// Why it cannot be read.
+        error: Error,
+    },
+    /// The disk's lists cannot be found.
+    #[error(transparent)]
+    Disk(#[from] Error),
+    /// The thread that reads cannot be started.
+    #[error("a thread cannot be started: {0}")]
+    Thread(io::Error),
+    /// The stream cannot be written.
+    #[error("the stream cannot be written: {0}")]
+    Write(#[from] io::Error),
+    /// The caller ended it.
+    #[error("it was interrupted")]
+    Interrupted,
 }

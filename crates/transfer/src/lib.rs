@@ -18,9 +18,9 @@ use dendro_base::{Origin, Uuid};
 use dendro_disk::Snapshot;
 
 pub use all::{Plan, Step};
-pub use error::ReceiveError;
+pub use error::{ReceiveError, SendError};
 pub use receive::{NOTE_INTERVAL_BYTES, Wanted, abandon, abort, find_origin, kept_parts, receive};
-pub use send::{SendError, SendRange, send};
+pub use send::{SendRange, send};
 
 /// Where `snapshot`, a snapshot of the volume `volume`, was made.
 #[must_use]

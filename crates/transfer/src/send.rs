@@ -1,58 +1,35 @@
 //! Writes a version of a disk, or what changed since another one, to a stream.
 //!
-//! A thread reads ahead while the caller's writes: the device is read while the stream is written.
+//! Threads read ahead while the caller's writes: the device is read while the stream is written.
 //!
 //! What changed is known from the disk's own records of its versions, so what did not change is
 //! neither read nor compared. Snapshots do not change, so clients of the disk go on meanwhile.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::{ControlFlow, Range};
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicBool, Ordering};
-use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PAGE_SIZE, Versions, View};
+use dendro_disk::{Error, Lid, ListHints, MAX_PAGE_COUNT, PageRange, Versions, View};
 use dendro_stream::{Counts, Encoder, Item, ListChange, Position};
 
-use crate::ahead::{BATCHES_AHEAD, Batch, Batches, Piece, Unwanted, give_back};
+use crate::ahead::{
+    BATCH_PAGES, Batch, Batches, Ended, Ends, Piece, Promise, READING_THREADS, give_back,
+    read_ahead,
+};
+use crate::error::SendError;
 
 /// How many lists are requested at a time.
 const LIST_BATCH: usize = 1024;
 /// How many records are requested at a time.
 const RECORD_BATCH: usize = 256;
-/// How many pages are read at a time.
-const PAGE_BATCH: u64 = 256;
 
 /// How often the caller is asked whether to go on while nothing is there to be written.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-
-/// Why a version was not sent.
-#[derive(Debug, thiserror::Error)]
-pub enum SendError {
-    /// The disk cannot be read.
-    #[error("list {list}: {error}")]
-    List {
-        /// The list that was read.
-        list: Lid,
-        /// Why it cannot be read.
-        error: Error,
-    },
-    /// The disk's lists cannot be found.
-    #[error(transparent)]
-    Disk(#[from] Error),
-    /// The thread that reads cannot be started.
-    #[error("a thread cannot be started: {0}")]
-    Thread(io::Error),
-    /// The stream cannot be written.
-    #[error("the stream cannot be written: {0}")]
-    Write(#[from] io::Error),
-    /// The caller ended it.
-    #[error("it was interrupted")]
-    Interrupted,
-}
 
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
@@ -76,23 +53,30 @@ pub fn send<W: Write>(
     encoder: Encoder<W>,
     go_on: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<(W, Counts), SendError> {
-    let (out, batches) = sync_channel(BATCHES_AHEAD);
-    let (written, spare) = channel();
     let SendRange { of: view, base, from } = range;
+    let is_unwanted = Arc::new(AtomicBool::new(false));
+    let (out, Ends { reads, promises, spare }) = Batches::new(Arc::clone(&is_unwanted));
     thread::scope(|scope| {
-        let is_unwanted = Arc::new(AtomicBool::new(false));
-        let out = Batches::new(out, spare, Arc::clone(&is_unwanted));
-        let reader = Reader { disk, view, from, out, list: None };
-        let reading = thread::Builder::new().name("read-ahead".into());
-        let reading = reading.spawn_scoped(scope, move || reader.read(base));
-        let reading = reading.map_err(SendError::Thread)?;
+        let mut reading = Vec::new();
+        for _ in 0..READING_THREADS {
+            let thread = thread::Builder::new().name("read-ahead".into());
+            let read = || read_ahead(&reads, disk, view);
+            reading.push(thread.spawn_scoped(scope, read).map_err(SendError::Thread)?);
+        }
+        let walker = Walker { disk, view, from, out, list: None };
+        let thread = thread::Builder::new().name("send-walk".into());
+        let walking = thread.spawn_scoped(scope, move || walker.walk(base));
+        let walking = walking.map_err(SendError::Thread)?;
         let mut writer = Writer { encoder, go_on };
-        let outcome = writer.write_all(&batches, &written);
+        let outcome = writer.write_all(&promises, &spare);
         is_unwanted.store(true, Ordering::Relaxed);
-        // The reading thread may be waiting to hand a batch over.
-        drop(batches);
-        let read = reading.join().unwrap_or_else(|panic| resume_unwind(panic));
-        outcome.and(read)?;
+        // The walking thread may be waiting to hand a batch over.
+        drop(promises);
+        let walked = walking.join().unwrap_or_else(|panic| resume_unwind(panic));
+        for thread in reading {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        outcome.and(walked)?;
         Ok(writer.encoder.end()?)
     })
 }
@@ -106,24 +90,33 @@ struct Writer<'a, W> {
 impl<W: Write> Writer<'_, W> {
     fn write_all(
         &mut self,
-        batches: &Receiver<Batch>,
-        written: &Sender<Batch>,
+        promises: &Receiver<Promise>,
+        spare: &Sender<Batch>,
     ) -> Result<(), SendError> {
+        while let Some(promise) = self.wait_for(promises)? {
+            // A thread that does not keep its promise has panicked.
+            let Some(batch) = self.wait_for(&promise)? else { break };
+            let batch = batch?;
+            self.write(&batch)?;
+            give_back(batch, spare);
+        }
+        Ok(())
+    }
+
+    /// What comes next; `None` at the end.
+    fn wait_for<T>(&mut self, from: &Receiver<T>) -> Result<Option<T>, SendError> {
         loop {
-            match batches.recv_timeout(ASK_EVERY) {
-                Ok(batch) => {
-                    self.write(&batch)?;
-                    give_back(batch, written);
-                }
+            match from.recv_timeout(ASK_EVERY) {
+                Ok(next) => return Ok(Some(next)),
                 Err(RecvTimeoutError::Timeout) => self.ask_to_go_on()?,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
             }
         }
     }
 
     fn write(&mut self, batch: &Batch) -> Result<(), SendError> {
-        let mut pages = batch.pages.as_chunks::<PAGE_SIZE>().0.iter();
-        for piece in &batch.pieces {
+        let mut pages = batch.pages().iter();
+        for piece in batch.pieces() {
             match piece {
                 Piece::List { list, change, hints } => {
                     self.ask_to_go_on()?;
@@ -135,7 +128,7 @@ impl<W: Write> Writer<'_, W> {
                     self.encoder.put(&Item::Record { index: *index, value: value.as_deref() })?;
                 }
                 Piece::Holes(pages) => self.encoder.put(&Item::Holes(pages.clone()))?,
-                Piece::Pages { first_page, count } => {
+                Piece::Pages(PageRange { first_page, count, .. }) => {
                     for (page_index, page) in (*first_page..first_page + count).zip(&mut pages) {
                         self.encoder.put_page(page_index, page)?;
                     }
@@ -154,8 +147,8 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// Reads what is sent.
-struct Reader<'a> {
+/// Finds what is sent.
+struct Walker<'a> {
     disk: &'a dyn Versions,
     view: View,
     from: Position,
@@ -164,44 +157,19 @@ struct Reader<'a> {
     list: Option<(Lid, ListHints)>,
 }
 
-/// Why reading ended early.
-enum Ended {
-    Failed(SendError),
-    /// What is read is no longer wanted.
-    Unwanted,
-}
-
-impl From<SendError> for Ended {
-    fn from(error: SendError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl From<Unwanted> for Ended {
-    fn from(Unwanted: Unwanted) -> Self {
-        Self::Unwanted
-    }
-}
-
 /// An error in reading `list`.
 const fn of_list(list: Lid) -> impl Fn(Error) -> SendError {
     move |error| SendError::List { list, error }
 }
 
-impl Reader<'_> {
-    /// Reads all, or what differs from `base`.
-    fn read(mut self, base: Option<View>) -> Result<(), SendError> {
-        let read = match base {
+impl Walker<'_> {
+    /// Finds all, or what differs from `base`.
+    fn walk(mut self, base: Option<View>) -> Result<(), SendError> {
+        let walked = match base {
             None => self.send_all(),
             Some(base) => self.send_changes(base),
         };
-        match read.and_then(|()| Ok(self.out.hand_over()?)) {
+        match walked.and_then(|()| self.out.hand_over()) {
             Ok(()) | Err(Ended::Unwanted) => Ok(()),
             Err(Ended::Failed(error)) => Err(error),
         }
@@ -302,7 +270,7 @@ impl Reader<'_> {
             changed = next(pages.end)?;
             // What lies in several groups is read together.
             while let Some(more) = changed
-                .take_if(|more| more.start == pages.end && pages.end - pages.start < PAGE_BATCH)
+                .take_if(|more| more.start == pages.end && pages.end - pages.start < BATCH_PAGES)
             {
                 pages.end = more.end;
                 changed = next(pages.end)?;
@@ -342,21 +310,16 @@ impl Reader<'_> {
 
     /// Sends pages that are no holes.
     fn send_data(&mut self, list: Lid, pages: Range<u64>) -> Result<(), Ended> {
-        let mut next = pages.start;
-        while next < pages.end {
-            let count = (pages.end - next).min(PAGE_BATCH);
-            self.put_list_first()?;
-            let room = self.out.room(count)?;
-            self.disk.read_pages(self.view, list, next, room).map_err(of_list(list))?;
-            self.out.put(Piece::Pages { first_page: next, count })?;
-            next += count;
+        if pages.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.put_list_first()?;
+        self.out.put_pages(list, pages)
     }
 
     fn put_list(&mut self, list: Lid, change: ListChange, hints: ListHints) -> Result<(), Ended> {
         self.list = None;
-        Ok(self.out.put(Piece::List { list, change, hints })?)
+        self.out.put(Piece::List { list, change, hints })
     }
 
     /// Puts the list that changed, before the first change of it.
@@ -369,6 +332,6 @@ impl Reader<'_> {
 
     fn put(&mut self, piece: Piece) -> Result<(), Ended> {
         self.put_list_first()?;
-        Ok(self.out.put(piece)?)
+        self.out.put(piece)
     }
 }

@@ -2,10 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use crate::common::{VOLUME, commit, list_of, log_disk, sent, state, version};
+use crate::common::{VOLUME, commit, formatted, list_of, log_disk, sent, state, version};
+use dendro_base::sync::Arc;
 use dendro_base::{Rng, Timestamp};
+use dendro_device::Device;
+use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::{ModelDisk, ModelState, apply};
-use dendro_disk::{Lid, ListHints, Op, PAGE_SIZE, Snapshot, Versions, View};
+use dendro_disk::{
+    CommitSeq, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Snapshot, Versions, View,
+};
 use dendro_stream::{Counts, Decoder, Encoder, Header, Item, ListChange, Position, Version};
 use dendro_transfer::{SendError, SendRange, send};
 
@@ -141,34 +146,59 @@ fn a_stream_of_the_same_version_is_empty() {
     assert_eq!(sent(&disk, &again, Some(&of)).1, Counts::default());
 }
 
-#[test]
-fn a_version_that_is_deleted_or_not_wanted_any_more_is_not_sent_to_the_end() {
-    let disk = log_disk();
-    list_of(&disk, 2000);
-    let of = disk.snapshot(0, None).expect("there is room");
-    let header = Header {
+fn header(of: &Snapshot) -> Header {
+    Header {
         stream: VOLUME,
         source: VOLUME,
-        version: Version { time: Timestamp(0), ..version(&of) },
+        version: Version { time: Timestamp(0), ..version(of) },
         base: None,
         is_compressed: false,
         kind: None,
         head_of: None,
         is_followed: false,
         rest: None,
-    };
+    }
+}
+
+#[test]
+fn a_version_that_is_deleted_or_not_wanted_any_more_is_not_sent_to_the_end() {
+    let disk = log_disk();
+    list_of(&disk, 2000);
+    let of = disk.snapshot(0, None).expect("there is room");
     let range = SendRange { of: of.view(), base: None, from: Position::START };
     let mut asked = 0;
-    let encoder = Encoder::begin(Vec::new(), &header, None).expect("a vector grows");
+    let encoder = Encoder::begin(Vec::new(), &header(&of), None).expect("a vector grows");
     let error = send(&disk, range, encoder, &mut |_| {
         asked += 1;
         if asked > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(error, Err(SendError::Interrupted)));
-    let encoder = Encoder::begin(Vec::new(), &header, None).expect("a vector grows");
+    let encoder = Encoder::begin(Vec::new(), &header(&of), None).expect("a vector grows");
     let error = send(&disk, range, encoder, &mut |_| {
         drop(disk.delete(of.view()));
         ControlFlow::Continue(())
     });
     assert!(matches!(error, Err(SendError::List { .. })), "{error:?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_though_many_lists_are_read_together() {
+    let device = Arc::new(SimDevice::new(64 << 20, 1));
+    let disk = formatted(&(Arc::clone(&device) as Arc<dyn Device>), 1 << 20);
+    let lists: Vec<Lid> = (0..20).map(|_| list_of(&disk, 3)).collect();
+    let of = disk.snapshot(0, None).expect("there is room");
+    disk.flush(CommitSeq::LATEST).expect("the device works");
+    let (whole, _) = sent(&disk, &of, None);
+    let unreadable =
+        disk.page_addr(of.view(), lists[13], 1).expect("readable").expect("it has data");
+    let block = unreadable..unreadable + PAGE_SIZE as u64;
+    device.inject(Fault::fail(Call::Read).within(block).forever());
+    let range = SendRange { of: of.view(), base: None, from: Position::START };
+    let go_on = &mut |_| ControlFlow::Continue(());
+    let encoder = Encoder::begin(Vec::new(), &header(&of), None).expect("a vector grows");
+    let error = send(&disk, range, encoder, go_on);
+    let Err(SendError::List { list, .. }) = error else { panic!("{error:?}") };
+    assert_eq!(list, lists[13]);
+    device.clear_faults();
+    assert_eq!(sent(&disk, &of, None).0, whole);
 }

@@ -22,8 +22,8 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("dendro-check", &["dendro-base", "dendro-device", "dendro-format"]),
     // Sender and receiver need no disk to agree on it.
     ("dendro-stream", &["dendro-base", "dendro-format"]),
-    // Knows no files.
-    ("dendro-transfer", &["dendro-base", "dendro-disk", "dendro-stream"]),
+    // Knows no files, and of devices their memory alone.
+    ("dendro-transfer", &["dendro-base", "dendro-device", "dendro-disk", "dendro-stream"]),
     // Knows a disk by its trait alone.
     ("dendro-fs", &["dendro-base", "dendro-disk"]),
     // Knows a protocol alone.
