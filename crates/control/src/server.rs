@@ -144,8 +144,8 @@ impl Server {
     pub fn run_waits(&self, admin: &dyn Admin) {
         while !self.stopped.load(Ordering::Acquire) {
             self.waiters.pause();
-            let (clean_count, now) = (admin.present().clean_count, now());
-            for waiter in self.waiters.take(|waiter| waiter.is_over(clean_count, now)) {
+            let (present, now) = (admin.present(), now());
+            for waiter in self.waiters.take(|waiter| waiter.is_over(&present, now)) {
                 let reply = reply_to(&waiter.asked, None, admin);
                 // The reply is short, so the socket has room for it. An error means that the
                 // client is gone.
@@ -252,7 +252,7 @@ impl Server {
             && refused_by(&request, admin).is_none()
         {
             let waiter = Waiter::new(stream, request, segwait);
-            if !waiter.is_over(admin.present().clean_count, now()) {
+            if !waiter.is_over(&admin.present(), now()) {
                 return self.wait(waiter);
             }
             let reply = reply_to(&waiter.asked, None, admin);

@@ -34,6 +34,7 @@ struct Volume {
     is_slow: Mutex<bool>,
     is_fast: Condvar,
     clean_count: AtomicU32,
+    fast_wanted_count: AtomicU32,
 }
 
 /// Answers with what shows that the request arrived as it was sent.
@@ -41,6 +42,7 @@ impl Cleaning for Volume {
     fn present(&self) -> CleaningStatus {
         CleaningStatus {
             clean_count: self.clean_count.load(Ordering::Relaxed),
+            fast_wanted_count: self.fast_wanted_count.load(Ordering::Relaxed),
             ..CleaningStatus::default()
         }
     }
@@ -261,7 +263,7 @@ fn a_request_that_is_meant_for_another_is_refused() {
         assert!(matches!(other.ping(), Err(ClientError::NotMeant(_))));
         let former = Pong { daemon: "c".into(), ..pong };
         refused(&client.clone().meaning(&former), "a daemon that has ended");
-        let waiting = SegwaitRequest { clean_below: 0, timeout_ms: 60_000 };
+        let waiting = SegwaitRequest { clean_below: 0, timeout_ms: 60_000, for_fast: false };
         let answer = client.clone().meaning(&former).segwait(waiting);
         assert!(matches!(answer, Err(ClientError::NotMeant(_))), "{answer:?}");
         assert_eq!(volume.syncs.load(Ordering::Relaxed), 2, "nothing was done");
@@ -535,7 +537,7 @@ fn hostile_requests_of_cleaners_are_refused_by_the_protocol() {
     assert_eq!(parse(request), Ok(Command::Segments(asked)));
     for command in [
         Command::Markv(dendro_control::cleaning::BlocksNamed { blocks: vec![PAGE, NODE] }),
-        Command::Segwait(SegwaitRequest { clean_below: 7, timeout_ms: u64::MAX }),
+        Command::Segwait(SegwaitRequest { clean_below: 7, timeout_ms: u64::MAX, for_fast: true }),
     ] {
         let line = serde_json::to_string(&Request::new(command.clone())).unwrap();
         assert_eq!(parse(&line), Ok(command));
@@ -573,7 +575,7 @@ fn a_wait_ends_when_segments_are_few_or_its_time_is_over() {
         volume.clean_count.store(10, Ordering::Relaxed);
         let client = Client::new(server.path());
         let wait = |clean_below, timeout_ms| {
-            client.segwait(SegwaitRequest { clean_below, timeout_ms }).unwrap()
+            client.segwait(SegwaitRequest { clean_below, timeout_ms, for_fast: false }).unwrap()
         };
         assert!(wait(11, 60_000).is_low);
         assert!(!wait(10, 0).is_low);
@@ -587,6 +589,10 @@ fn a_wait_ends_when_segments_are_few_or_its_time_is_over() {
             assert!(waited.is_low);
             assert_eq!(waited.present.clean_count, 9);
         });
+        volume.fast_wanted_count.store(1, Ordering::Relaxed);
+        assert!(!wait(9, 0).is_low);
+        let for_fast = SegwaitRequest { clean_below: 9, timeout_ms: 60_000, for_fast: true };
+        assert!(client.segwait(for_fast).unwrap().is_low);
     });
 }
 

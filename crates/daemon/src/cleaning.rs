@@ -41,8 +41,19 @@ pub(crate) fn present(disk: &LogDisk) -> CleaningStatus {
         segment_count,
         clean_count,
         reserved_count,
+        fast_clean_count,
+        fast_wanted_count,
     } = disk.volume_facts();
-    CleaningStatus { clock, live_bytes, segment_bytes, segment_count, clean_count, reserved_count }
+    CleaningStatus {
+        clock,
+        live_bytes,
+        segment_bytes,
+        segment_count,
+        clean_count,
+        reserved_count,
+        fast_clean_count,
+        fast_wanted_count,
+    }
 }
 
 /// How many clean segments are missing from the number that the cleaner keeps ready beyond the
@@ -87,6 +98,7 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         last_death,
         filled_at,
         deaths,
+        is_fast,
     } = facts;
     let head = match head {
         Head::Main => wire::Head::Main,
@@ -111,6 +123,7 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         last_death,
         filled_at,
         deaths,
+        is_fast,
     }
 }
 

@@ -24,6 +24,20 @@ const SEGMENT_LEN_BYTES: u64 = 128 * KIB;
 /// The lengths of the members, in segments. The first leaves to the last, which is longer.
 const LENS_SEGMENTS: [u64; 3] = [24, 20, 40];
 
+/// Whether the members are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiers {
+    /// They are.
+    One,
+    /// The first of those that are kept is a fast one.
+    Two,
+}
+
+impl Tiers {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::One, Self::Two];
+}
+
 /// The golden images of a set.
 #[derive(Clone, Debug)]
 pub struct GoldenSet {
@@ -67,7 +81,7 @@ fn clock() -> Arc<dyn Clock> {
 ///
 /// # Errors
 /// When a layer refuses.
-pub fn members(end: End) -> Result<Vec<Member>, Failed> {
+pub fn members(tiers: Tiers, end: End) -> Result<Vec<Member>, Failed> {
     let device = |segments| Arc::new(MemoryDevice::new(segments * SEGMENT_LEN_BYTES));
     let all: Vec<Member> = LENS_SEGMENTS.into_iter().map(device).collect();
     let uuid = |at: usize| Uuid::from_random([at as u8 + 1; 16]);
@@ -87,6 +101,9 @@ pub fn members(end: End) -> Result<Vec<Member>, Failed> {
     };
     let set = Arc::new(set);
     format(&(Arc::clone(&set) as Arc<dyn Device>), &options, &clock())?;
+    if tiers == Tiers::Two {
+        set.set_fast(&uuid(1), true)?;
+    }
     let disk = open(&set, false)?;
     first_part(&disk, 100)?;
     set.add(Arc::clone(&all[2]), "2".into(), uuid(2), Some(uuid(0)))?;
@@ -105,19 +122,24 @@ pub fn members(end: End) -> Result<Vec<Member>, Failed> {
 
 /// The name of the current version's set that ended so.
 #[must_use]
-pub fn name(end: End) -> String {
-    golden::name_of("-spread", end)
+pub fn name(tiers: Tiers, end: End) -> String {
+    let kind = match tiers {
+        Tiers::One => "-spread",
+        Tiers::Two => "-tiers",
+    };
+    golden::name_of(kind, end)
 }
 
 /// The images of today.
 ///
 /// # Errors
 /// When a layer refuses.
-pub fn make(end: End) -> Result<GoldenSet, Failed> {
-    let members: Vec<Vec<u8>> = members(end)?.iter().map(|member| member.to_bytes()).collect();
+pub fn make(tiers: Tiers, end: End) -> Result<GoldenSet, Failed> {
+    let members: Vec<Vec<u8>> =
+        members(tiers, end)?.iter().map(|member| member.to_bytes()).collect();
     let set = assemble(devices(&members))?;
     let manifest = manifest::of(&open(&Arc::new(set), false)?)?;
-    Ok(GoldenSet { name: name(end), members, manifest })
+    Ok(GoldenSet { name: name(tiers, end), members, manifest })
 }
 
 /// Devices with these images.

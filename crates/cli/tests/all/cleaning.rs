@@ -530,3 +530,41 @@ fn what_lies_scattered_is_put_together_by_file_tree_and_volume() {
     scratch.mount();
     Churn::opened(&scratch, pages).check();
 }
+
+#[test]
+fn cleanerd_empties_fast_devices_while_the_volumes_own_cleaner_is_suspended() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [image, fast] = ["image", "fast"].map(|name| scratch.text(name));
+    for (path, megabytes) in [(&image, 128), (&fast, 24)] {
+        File::create(path).unwrap().set_len(megabytes << 20).unwrap();
+    }
+    scratch.dendro(["mkfs", "-q", "--copies", "1", "--fast", &fast, &image]).succeeds();
+    scratch.mount();
+    let mount_point = scratch.mount_point();
+    scratch.dendro(["clean", "suspend", &mount_point]).succeeds();
+    let churn = Churn::new(&scratch, 9000);
+    churn.file.sync_all().unwrap();
+    let fast_share_clean = || {
+        let listed = scratch.asks(["segments", "--json", &mount_point]);
+        let fast: Vec<&Value> = listed["segments"].as_array().unwrap().iter().collect();
+        let fast: Vec<_> = fast.into_iter().filter(|of| of["is_fast"] == true).collect();
+        let clean = fast.iter().filter(|of| of["state"] == "clean").count();
+        assert!(fast.len() >= 20, "{listed}");
+        clean as f64 / fast.len() as f64
+    };
+    assert!(fast_share_clean() < 0.2, "what is written goes to the fast device first");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dendro"));
+    command.args(["-q", "cleanerd", "--pause", "0", "--min-clean-segments", "1"]);
+    command.args(["--max-clean-segments", "2", &mount_point]);
+    scratch.prepare(&mut command);
+    let mut cleaner = command.spawn().unwrap();
+    wait_until("a quarter of the fast segments is clean", || fast_share_clean() >= 0.2);
+    churn.check();
+    drop(churn);
+    scratch.umount();
+    assert!(cleaner.wait().unwrap().success());
+    scratch.dendro(["check", "--data", &image]).succeeds();
+}

@@ -52,6 +52,21 @@ pub struct CleaningStatus {
     pub clean_count: u32,
     /// Clean segments in reserve: when no more than these are clean, writers wait for cleaning.
     pub reserved_count: u32,
+    /// Clean segments on fast devices.
+    #[serde(default)]
+    pub fast_clean_count: u32,
+    /// Fast segments should be emptied, whatever is live in them, while fewer of them are clean; 0
+    /// if all are alike, or what is moved off them would have no room elsewhere.
+    #[serde(default)]
+    pub fast_wanted_count: u32,
+}
+
+impl CleaningStatus {
+    /// Whether fast segments should be emptied.
+    #[must_use]
+    pub const fn fast_is_short(&self) -> bool {
+        self.fast_clean_count < self.fast_wanted_count
+    }
 }
 
 /// What may be done with a segment.
@@ -111,6 +126,9 @@ pub struct SegmentFacts {
     /// together and count once.
     #[serde(default)]
     pub deaths: u32,
+    /// Whether it lies on a fast device of a volume that has others, too.
+    #[serde(default)]
+    pub is_fast: bool,
 }
 
 /// Asks for the blocks of a segment.
@@ -253,14 +271,25 @@ pub enum BlockOutcome {
 pub struct SegwaitRequest {
     /// Wait until fewer segments than this are clean,
     pub clean_below: u32,
-    /// or until this time has passed, [`MAX_WAIT_MS`] at most.
+    /// or until this time has passed, [`MAX_WAIT_MS`] at most,
     pub timeout_ms: u64,
+    /// or, if this is set, until fast segments should be emptied.
+    #[serde(default)]
+    pub for_fast: bool,
+}
+
+impl SegwaitRequest {
+    /// Whether the volume as it is now is what this waits for.
+    #[must_use]
+    pub const fn is_met(&self, present: &CleaningStatus) -> bool {
+        present.clean_count < self.clean_below || (self.for_fast && present.fast_is_short())
+    }
 }
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waited {
-    /// Whether fewer segments are clean than the request says; if not, the time is over.
+    /// Whether segments should be cleaned, as the request says; if not, the time is over.
     pub is_low: bool,
     /// The volume as it is now.
     pub present: CleaningStatus,

@@ -65,7 +65,7 @@ fn answer(
         Command::Markv(named) => Outcome::Marked(admin.markv(&named.blocks)?),
         Command::Segwait(asked) => {
             let present = admin.present();
-            let is_low = present.clean_count < asked.clean_below;
+            let is_low = asked.is_met(&present);
             Outcome::Waited(Waited { is_low, present })
         }
         Command::Segclean(named) => Outcome::Released(admin.segclean(&named.segments)?),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::messages::Request;
-use crate::messages::cleaning::{MAX_WAIT_MS, SegwaitRequest};
+use crate::messages::cleaning::{CleaningStatus, MAX_WAIT_MS, SegwaitRequest};
 use crate::socket::now;
 
 /// How many clients may wait at a time.
@@ -40,9 +40,9 @@ impl Waiter {
         Self { stream, asked, request, deadline: now() + timeout }
     }
 
-    /// Whether the wait is over, with `clean_count` clean segments at `now`.
-    pub(super) fn is_over(&self, clean_count: u32, now: Instant) -> bool {
-        clean_count < self.request.clean_below || now >= self.deadline
+    /// Whether the wait is over, with the volume as it is at `now`.
+    pub(super) fn is_over(&self, present: &CleaningStatus, now: Instant) -> bool {
+        self.request.is_met(present) || now >= self.deadline
     }
 
     fn is_gone(&self) -> bool {

@@ -186,14 +186,18 @@ impl Accounts {
     /// Whether fewer fast segments than should be are clean, or will be after a checkpoint, and
     /// there is room to move to other ones what they hold.
     pub(crate) fn fast_is_short(&self, engine: &Engine) -> bool {
+        let is_short = |fast: FastCounts| fast.clean + fast.pending < fast.wanted;
+        self.movable_fast(engine).is_some_and(is_short)
+    }
+
+    /// The fast segments, if what is moved off them goes to others, and these have room.
+    pub(crate) fn movable_fast(&self, engine: &Engine) -> Option<FastCounts> {
         let segments = engine.state().segments();
-        let is_short = |fast: FastCounts| {
+        let has_room = |fast: &FastCounts| {
             let others = segments.clean_count().saturating_sub(fast.clean);
-            fast.clean + fast.pending < fast.wanted
-                && others > self.scarce_segments(engine)
-                && engine.streams().are_survivors_apart()
+            others > self.scarce_segments(engine) && engine.streams().are_survivors_apart()
         };
-        segments.fast_counts().is_some_and(is_short)
+        segments.fast_counts().filter(has_room)
     }
 
     /// Whether a checkpoint should be taken for the fast segments that it makes clean: few are left

@@ -7,7 +7,7 @@ use dendro_device::{Device, Error, MemoryDevice, Result};
 use dendro_disk::{Aru, Lid, LogicalDisk, View};
 use dendro_images::contents::End;
 use dendro_images::manifest;
-use dendro_images::sets::{GoldenSet, Member, all, assemble, devices, make, name, open};
+use dendro_images::sets::{GoldenSet, Member, Tiers, all, assemble, devices, make, name, open};
 use dendro_set::DeviceSet;
 
 fn every_set(test: impl Fn(&GoldenSet)) {
@@ -52,11 +52,27 @@ impl Device for ReadOnly {
 #[test]
 fn the_current_version_has_its_sets_and_makes_the_same_today() {
     let kept = all().expect("the images can be read");
-    for end in [End::Clean, End::Crashed] {
-        let of_today = kept.iter().find(|set| set.name == name(end));
-        let of_today = of_today.expect("make them with `cargo run -p dendro-images`");
-        assert!(make(end).unwrap().manifest == of_today.manifest, "{}", of_today.name);
+    for tiers in Tiers::ALL {
+        for end in [End::Clean, End::Crashed] {
+            let of_today = kept.iter().find(|set| set.name == name(tiers, end));
+            let of_today = of_today.expect("make them with `cargo run -p dendro-images`");
+            let made = make(tiers, end).unwrap();
+            assert!(made.manifest == of_today.manifest, "{}", of_today.name);
+        }
     }
+}
+
+#[test]
+fn the_fast_member_of_a_set_is_known_and_so_are_its_segments() {
+    every_set(|golden| {
+        let set = set_of(&devices(&golden.members));
+        let are_fast = set.members().into_iter().map(|member| member.is_fast);
+        let has_tiers = golden.name.contains("-tiers");
+        assert_eq!(are_fast.collect::<Vec<_>>(), [has_tiers, false], "{}", golden.name);
+        let disk = open(&set, true).unwrap();
+        let fast = disk.segments(0, usize::MAX).into_iter().filter(|segment| segment.is_fast);
+        assert_eq!(fast.count() > 0, has_tiers, "{}", golden.name);
+    });
 }
 
 #[test]

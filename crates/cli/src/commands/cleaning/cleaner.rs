@@ -81,7 +81,8 @@ impl Cleaner {
         let most_live_bytes = self.most_live * present.segment_bytes as f64;
         let is_candidate = |facts: &&SegmentFacts| {
             facts.state == SegmentState::Dirty
-                && f64::from(facts.live_bytes) <= most_live_bytes
+                && (f64::from(facts.live_bytes) <= most_live_bytes
+                    || (facts.is_fast && present.fast_is_short()))
                 && !self.passed_over.contains(&facts.number)
                 && may_be(facts, &present)
         };

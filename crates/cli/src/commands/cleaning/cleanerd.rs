@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
     }
     let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
     loop {
-        let request = SegwaitRequest { clean_below: min, timeout_ms: WAIT_MS };
+        let request = SegwaitRequest { clean_below: min, timeout_ms: WAIT_MS, for_fast: true };
         let round = client.segwait(request).and_then(|waited| {
             if waited.is_low { clean_until(max, &mut cleaner, args, quiet) } else { Ok(true) }
         });
@@ -68,8 +68,10 @@ fn clean_until(
     quiet: bool,
 ) -> Result<bool, ClientError> {
     loop {
-        let (victim, present) = cleaner.choose(is_worth_it)?;
-        if present.clean_count + cleaner.emptied_count() >= max {
+        let (victim, present) =
+            cleaner.choose(|facts, present| is_worth_it(facts, present, max))?;
+        let has_enough = present.clean_count + cleaner.emptied_count() >= max;
+        if has_enough && !fast_is_short(&present, cleaner) {
             cleaner.release()?;
             return Ok(true);
         }
@@ -101,8 +103,17 @@ fn clean_until(
     }
 }
 
-/// Most nodes of the map become dead with the next checkpoints anyway.
-fn is_worth_it(facts: &SegmentFacts, present: &CleaningStatus) -> bool {
+/// Whether more fast segments should be emptied than were.
+fn fast_is_short(present: &CleaningStatus, cleaner: &Cleaner) -> bool {
+    present.fast_clean_count + cleaner.emptied_count() < present.fast_wanted_count
+}
+
+/// Most nodes of the map become dead with the next checkpoints anyway. When enough segments are
+/// clean, only fast ones can be short.
+fn is_worth_it(facts: &SegmentFacts, present: &CleaningStatus, max: u32) -> bool {
+    if present.clean_count >= max && !facts.is_fast {
+        return false;
+    }
     let young = NODES_LIVE_SEGMENTS * present.segment_bytes;
     facts.head != Head::Map || present.clock.saturating_sub(facts.filled_at) >= young
 }

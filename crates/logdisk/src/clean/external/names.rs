@@ -51,6 +51,8 @@ pub struct SegmentFacts {
     /// How often blocks in it became dead since, as far as it is known; see
     /// [`dendro_policy::Segment::deaths`].
     pub deaths: u32,
+    /// Whether it lies on a fast device of a volume that has others, too.
+    pub is_fast: bool,
 }
 
 /// The state of the volume that a cleaner needs to know.
@@ -69,6 +71,11 @@ pub struct VolumeFacts {
     /// Clean segments that are kept for checkpoints and for units that give space back. If no more
     /// are clean, commits wait for cleaning.
     pub reserved_count: u32,
+    /// The clean segments on fast devices; 0 if all are alike.
+    pub fast_clean_count: u32,
+    /// Fast segments should be emptied, whatever is live in them, while fewer of them are clean; 0
+    /// if all are alike, others have no room, or the policy does not write what survives apart.
+    pub fast_wanted_count: u32,
 }
 
 /// The name of a block in the map.

@@ -12,6 +12,7 @@ impl ExternalAccess {
     /// See [`LogDisk::volume_facts`](crate::LogDisk::volume_facts).
     pub(crate) fn volume_facts(&self) -> VolumeFacts {
         let engine = self.volume.read();
+        let fast = engine.state().segments().fast_counts();
         VolumeFacts {
             clock: engine.state().clock(),
             live_bytes: engine.state().segments().live_bytes(),
@@ -20,6 +21,8 @@ impl ExternalAccess {
             clean_count: engine.state().segments().clean_count(),
             reserved_count: self.accounts.checkpoint_reserve(&engine)
                 + self.accounts.reclaim_reserve(),
+            fast_clean_count: fast.map_or(0, |fast| fast.clean),
+            fast_wanted_count: self.accounts.movable_fast(&engine).map_or(0, |of| of.wanted),
         }
     }
 
@@ -96,5 +99,6 @@ fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
         last_death: view.last_death,
         filled_at: view.filled_at,
         deaths: view.deaths,
+        is_fast: segments.is_fast(segment),
     }
 }
