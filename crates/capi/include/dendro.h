@@ -34,6 +34,8 @@
  *     -EIO     if a call on the volume has failed inside the library, because of a bug. All handles
  *              of the volume answer so from then on. Closing them gives nothing back: end the
  *              process.
+ *   Where ENOSPC is named, -EDQUOT can come as well: what does not fit in the quota of the client
+ *   (see dendro_client_set_quota()).
  *   Where there is no memory, the process ends.
  *   dendro_error_message() says what went wrong. What a result would have been put into is
  *   undefined after an error, unless the documentation says otherwise.
@@ -143,6 +145,11 @@
  * Kind of a client: lists of a program.
  */
 #define DENDRO_CLIENT_APPLICATION 3
+
+/**
+ * No quota, for dendro_client_set_quota().
+ */
+#define DENDRO_NO_QUOTA UINT64_MAX
 
 /**
  * Option: nothing is written. What lies behind the last checkpoint is read into memory.
@@ -409,6 +416,25 @@ typedef struct dendro_usage {
    */
   uint64_t seen_bytes;
 } dendro_usage;
+
+/**
+ * The quota of a client, and what it uses of it. All its versions count together, and what they
+ * share counts once. What was deleted counts until it is freed.
+ */
+typedef struct dendro_quota {
+  /**
+   * The most that the client may use.
+   */
+  uint64_t limit_bytes;
+  /**
+   * What it uses. It can be more than the limit.
+   */
+  uint64_t used_bytes;
+  /**
+   * What is reserved for its units.
+   */
+  uint64_t reserved_bytes;
+} dendro_quota;
 
 /**
  * A version, and what is known of it.
@@ -1344,7 +1370,8 @@ int dendro_unit_use_reservation(const struct dendro_unit *unit,
 
 /**
  * Reserves space for a later unit of `len_bytes`: its pages at their full size, its records, and
- * 64 bytes for each change. Such a unit is not refused for what others write meanwhile.
+ * 64 bytes for each change. Such a unit is not refused for what others write meanwhile, unless the
+ * client has a quota: see dendro_reservation_open_in().
  *
  * Returns: 0, with the handle in `*reservation`; it is given back by dendro_unit_use_reservation()
  * or dendro_reservation_close(). After an error `*reservation` is NULL.
@@ -1356,6 +1383,22 @@ int dendro_unit_use_reservation(const struct dendro_unit *unit,
 int dendro_reservation_open(const struct dendro_volume *volume,
                             uint64_t len_bytes,
                             struct dendro_reservation **reservation);
+
+/**
+ * Reserves space as dendro_reservation_open() does, for a unit of changes to the version `head`.
+ * If the client that it belongs to has a quota, as much of that is reserved as well.
+ *
+ * Returns: 0, with the handle in `*reservation`, as from dendro_reservation_open().
+ *
+ * Errors: ENOSPC: there is not so much. EDQUOT: there is not so much left of the quota. ESTALE:
+ * there is no such version. EROFS: the volume takes no changes.
+ *
+ * Threads: any.
+ */
+int dendro_reservation_open_in(const struct dendro_volume *volume,
+                               struct dendro_view head,
+                               uint64_t len_bytes,
+                               struct dendro_reservation **reservation);
 
 /**
  * Releases reserved space. NULL does nothing.
@@ -1593,6 +1636,36 @@ int dendro_client_create(const struct dendro_volume *volume,
 int dendro_client_kind(const struct dendro_volume *volume,
                        struct dendro_view version,
                        uint32_t *kind);
+
+/**
+ * Puts the quota of the client that a version belongs to into `*quota`, with what it uses of it.
+ *
+ * Returns: 1, or 0 if it has no quota, or if it is not known what it uses: a volume that is opened
+ * for reading does not count that where a crash has left it open. Then `*quota` stays as it was.
+ *
+ * Errors: ESTALE: there is no such version.
+ *
+ * Threads: any.
+ */
+int dendro_client_quota(const struct dendro_volume *volume,
+                        struct dendro_view version,
+                        struct dendro_quota *quota);
+
+/**
+ * Bounds what all versions of the client that a version belongs to take together, by `limit_bytes`
+ * or, with DENDRO_NO_QUOTA, no more. Changes that would exceed it answer EDQUOT. A client may use
+ * more already: then only changes that free something work. The first quota of a client reads the
+ * whole map, unless the client was made a moment ago.
+ *
+ * Returns: 0.
+ *
+ * Errors: ESTALE: there is no such version. ENOSPC, EROFS, EIO.
+ *
+ * Threads: any.
+ */
+int dendro_client_set_quota(const struct dendro_volume *volume,
+                            struct dendro_view version,
+                            uint64_t limit_bytes);
 
 /**
  * Lists the versions of a volume: the heads, then the snapshots. Later changes do not show.

@@ -50,6 +50,9 @@ pub const DENDRO_CLIENT_BLOCK: u32 = 2;
 /// Kind of a client: lists of a program.
 pub const DENDRO_CLIENT_APPLICATION: u32 = 3;
 
+/// No quota, for dendro_client_set_quota().
+pub const DENDRO_NO_QUOTA: u64 = u64::MAX;
+
 /// Option: nothing is written. What lies behind the last checkpoint is read into memory.
 pub const DENDRO_READ_ONLY: u32 = 1;
 /// Option: segments that become free are not given back to the device, so that an image file does
@@ -236,6 +239,18 @@ pub struct Space {
     /// What can still be written, after reservations are subtracted.
     pub available_bytes: u64,
     /// What is reserved.
+    pub reserved_bytes: u64,
+}
+
+/// The quota of a client, and what it uses of it. All its versions count together, and what they
+/// share counts once. What was deleted counts until it is freed.
+#[repr(C)]
+pub struct Quota {
+    /// The most that the client may use.
+    pub limit_bytes: u64,
+    /// What it uses. It can be more than the limit.
+    pub used_bytes: u64,
+    /// What is reserved for its units.
     pub reserved_bytes: u64,
 }
 

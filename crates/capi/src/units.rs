@@ -459,7 +459,8 @@ pub extern "C" fn dendro_unit_use_reservation(
 }
 
 /// Reserves space for a later unit of `len_bytes`: its pages at their full size, its records, and
-/// 64 bytes for each change. Such a unit is not refused for what others write meanwhile.
+/// 64 bytes for each change. Such a unit is not refused for what others write meanwhile, unless the
+/// client has a quota: see dendro_reservation_open_in().
 ///
 /// Returns: 0, with the handle in `*reservation`; it is given back by dendro_unit_use_reservation()
 /// or dendro_reservation_close(). After an error `*reservation` is NULL.
@@ -476,6 +477,32 @@ pub extern "C" fn dendro_reservation_open(
     on(volume, |_, volume| {
         hand_out(reservation, || {
             let reserved = volume.disk().reserve(len_bytes)?;
+            Ok(Reservation { volume: volume.shared(), reservation: reserved })
+        })
+    })
+}
+
+/// Reserves space as dendro_reservation_open() does, for a unit of changes to the version `head`.
+/// If the client that it belongs to has a quota, as much of that is reserved as well.
+///
+/// Returns: 0, with the handle in `*reservation`, as from dendro_reservation_open().
+///
+/// Errors: ENOSPC: there is not so much. EDQUOT: there is not so much left of the quota. ESTALE:
+/// there is no such version. EROFS: the volume takes no changes.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_reservation_open_in(
+    volume: Option<&Volume>,
+    head: View,
+    len_bytes: u64,
+    reservation: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        hand_out(reservation, || {
+            let head = head.into();
+            volume.inner().versions().check(head)?;
+            let reserved = volume.disk().reserve_in(head, len_bytes)?;
             Ok(Reservation { volume: volume.shared(), reservation: reserved })
         })
     })

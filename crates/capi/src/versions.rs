@@ -11,8 +11,9 @@ use dendrofs::disk::{self, Branch, Snapshot, VersionTable};
 use crate::border::{Handle, Health, close, hand_out, on, place};
 use crate::types::{
     DENDRO_CLIENT_APPLICATION, DENDRO_CLIENT_BLOCK, DENDRO_CLIENT_FILES, DENDRO_CLIENT_UNKNOWN,
-    DENDRO_HEAD, DENDRO_VERSION_HAS_PARENT, DENDRO_VERSION_HEAD, DENDRO_VERSION_HELD,
-    DENDRO_VERSION_MAIN, DENDRO_VERSION_UNNAMED, Usage, Version, View, name_of,
+    DENDRO_HEAD, DENDRO_NO_QUOTA, DENDRO_VERSION_HAS_PARENT, DENDRO_VERSION_HEAD,
+    DENDRO_VERSION_HELD, DENDRO_VERSION_MAIN, DENDRO_VERSION_UNNAMED, Quota, Usage, Version, View,
+    name_of,
 };
 use crate::volume::Volume;
 
@@ -392,6 +393,52 @@ pub extern "C" fn dendro_client_kind(
             ClientKind::Application => DENDRO_CLIENT_APPLICATION,
             ClientKind::Unknown(_) => DENDRO_CLIENT_UNKNOWN,
         });
+        Ok(0)
+    })
+}
+
+/// Puts the quota of the client that a version belongs to into `*quota`, with what it uses of it.
+///
+/// Returns: 1, or 0 if it has no quota, or if it is not known what it uses: a volume that is opened
+/// for reading does not count that where a crash has left it open. Then `*quota` stays as it was.
+///
+/// Errors: ESTALE: there is no such version.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_client_quota(
+    volume: Option<&Volume>,
+    version: View,
+    quota: Option<&mut MaybeUninit<Quota>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        let place = place(quota)?;
+        let Some(quota) = volume.inner().quota(version.into())? else { return Ok(0) };
+        let disk::Quota { limit_bytes, used_bytes, reserved_bytes } = quota;
+        place.write(Quota { limit_bytes, used_bytes, reserved_bytes });
+        Ok(1)
+    })
+}
+
+/// Bounds what all versions of the client that a version belongs to take together, by `limit_bytes`
+/// or, with DENDRO_NO_QUOTA, no more. Changes that would exceed it answer EDQUOT. A client may use
+/// more already: then only changes that free something work. The first quota of a client reads the
+/// whole map, unless the client was made a moment ago.
+///
+/// Returns: 0.
+///
+/// Errors: ESTALE: there is no such version. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_client_set_quota(
+    volume: Option<&Volume>,
+    version: View,
+    limit_bytes: u64,
+) -> c_int {
+    on(volume, |_, volume| {
+        let limit_bytes = (limit_bytes != DENDRO_NO_QUOTA).then_some(limit_bytes);
+        volume.inner().set_quota(version.into(), limit_bytes)?;
         Ok(0)
     })
 }

@@ -69,9 +69,14 @@
 //! volume.files(others)?.write("notes", b"of the others")?;
 //! assert!(volume.files(volume.main())?.read("notes").is_err());
 //! assert_eq!(volume.clients()?[1].name.as_deref(), Some("others"));
+//!
+//! volume.set_quota(others, Some(1 << 20))?;
+//! let refused = volume.files(others)?.write("large", &vec![7; 2 << 20]).unwrap_err();
+//! assert_eq!(refused.errno(), libc::EDQUOT);
 //! # volume.close()
 //! # }
 //! ```
+//! A *quota* bounds what all versions of a client take together.
 //!
 //! # Versions
 //! A *view* names a version: the head of a branch, which can be changed, or a snapshot. A snapshot
@@ -136,7 +141,7 @@ pub mod disk {
     pub use dendro_disk::{
         Aru, Branch, CHANGE_BYTES, CommitSeq, Completion, Condition, Error, GROUP_PAGES, Lid,
         ListCompression, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-        MAX_UNIT_GROUPS, Op, Outlasts, PAGE_SIZE, PageRange, Record, Reservation, Result, Snapshot,
-        Space, VersionTable, VersionUsage, Versions, View,
+        MAX_UNIT_GROUPS, Op, Outlasts, PAGE_SIZE, PageRange, Quota, Record, Reservation, Result,
+        Snapshot, Space, VersionTable, VersionUsage, Versions, View,
     };
 }

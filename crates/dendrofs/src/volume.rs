@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid, random_bytes};
 use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
-use dendro_disk::{ClientKind, CommitSeq, Lid, LogicalDisk, VersionTable, Versions, View, abandon};
+use dendro_disk::{
+    ClientKind, CommitSeq, Lid, LogicalDisk, Quota, VersionTable, Versions, View, abandon,
+};
 use dendro_format::layout::{
     MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2, good_segment_size_bytes,
 };
@@ -327,6 +329,29 @@ impl Volume {
     pub fn client_kind(&self, version: View) -> Result<ClientKind> {
         self.versions().check(version)?;
         Ok(dendro_fs::contents_of(self.disk(), version)?)
+    }
+
+    /// The quota of the client that a version belongs to, and what it uses of it. `None` if it has
+    /// no quota, or if it is not known what it uses: a volume that is opened for reading does not
+    /// count that where a crash has left it open.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] if there is no such version.
+    pub fn quota(&self, version: View) -> Result<Option<Quota>> {
+        self.versions().check(version)?;
+        Ok(self.disk().quota(version))
+    }
+
+    /// Bounds what all versions of the client that `version` belongs to take together, or takes the
+    /// bound away. Changes that would exceed it fail with EDQUOT. A client may use more already:
+    /// then only changes that free something work. The first quota of a client reads the whole map,
+    /// unless the client was made a moment ago.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] if there is no such version, or if the volume takes no changes.
+    pub fn set_quota(&self, version: View, limit_bytes: Option<u64>) -> Result<()> {
+        self.versions().check(version)?;
+        Ok(self.disk().set_quota(version.branch, limit_bytes)?)
     }
 
     /// The clients of the volume. The one that it was made for is the first.

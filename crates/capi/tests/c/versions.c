@@ -117,6 +117,40 @@ static void promotion(dendro_volume *volume, dendro_view head)
 	RETURNS(-EINVAL, dendro_version_promote(NULL, work));
 }
 
+/* A client of lists that may take 64 KiB. */
+static void quotas(dendro_volume *volume)
+{
+	dendro_quota quota = {0};
+	dendro_reservation *reservation;
+	dendro_view head, none = {77, DENDRO_HEAD};
+	dendro_unit *unit;
+	RETURNS(0, dendro_client_create(volume, "bounded", DENDRO_CLIENT_APPLICATION, &head));
+	RETURNS(0, dendro_client_quota(volume, head, &quota));
+	RETURNS(0, dendro_client_set_quota(volume, head, 64 << 10));
+	RETURNS(1, dendro_client_quota(volume, head, &quota));
+	CHECK(quota.limit_bytes == 64 << 10 && quota.used_bytes < 4096);
+	RETURNS(0, dendro_unit_open(volume, head, &unit));
+	RETURNS(0, dendro_unit_write_pages(unit, DENDRO_ROOT_LIST, 0, pages, sizeof pages));
+	RETURNS(-EDQUOT, dendro_unit_commit(unit, NULL));
+	CHECK(strstr(dendro_error_message(), "quota"));
+	RETURNS(0, dendro_reservation_open_in(volume, head, 32 << 10, &reservation));
+	RETURNS(1, dendro_client_quota(volume, head, &quota));
+	CHECK(quota.reserved_bytes == 32 << 10);
+	RETURNS(0, dendro_reservation_close(reservation));
+	RETURNS(-EDQUOT, dendro_reservation_open_in(volume, head, 65 << 10, &reservation));
+	CHECK(!reservation);
+	RETURNS(-ESTALE, dendro_reservation_open_in(volume, none, 1, &reservation));
+	RETURNS(0, dendro_client_set_quota(volume, head, DENDRO_NO_QUOTA));
+	RETURNS(0, dendro_client_quota(volume, head, &quota));
+	commit(unit);
+	RETURNS(0, dendro_unit_close(unit));
+	RETURNS(-ESTALE, dendro_client_quota(volume, none, &quota));
+	RETURNS(-ESTALE, dendro_client_set_quota(volume, none, 1));
+	RETURNS(-EINVAL, dendro_client_quota(volume, head, NULL));
+	RETURNS(-EINVAL, dendro_client_set_quota(NULL, head, 1));
+	RETURNS(-EINVAL, dendro_reservation_open_in(volume, head, 1, NULL));
+}
+
 static void durability(dendro_volume *volume)
 {
 	RETURNS(0, dendro_volume_flush_for(volume, DENDRO_OUTLASTS_PROCESS, DENDRO_LATEST));
@@ -215,6 +249,7 @@ int main(int argc, char **argv)
 	changes(volume, head);
 	usage(volume, head);
 	promotion(volume, head);
+	quotas(volume);
 	durability(volume);
 	RETURNS(0, dendro_volume_close(volume));
 	CHECK(unlink("image") == 0);

@@ -221,3 +221,38 @@ fn clients_keep_what_they_have_apart() {
     assert_eq!(&*record, b"of the other");
     assert_eq!(volume.client_kind(lists).unwrap(), ClientKind::Application);
 }
+
+#[test]
+fn a_quota_bounds_all_versions_of_a_client() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::files()).unwrap();
+    let records = volume.create_client("records", ClientKind::Application).unwrap();
+    assert_eq!(volume.quota(records).unwrap(), None);
+    volume.set_quota(records, Some(64 << 10)).unwrap();
+    let write = |page_count: usize, reserves: bool| {
+        let mut unit = Aru::new(records);
+        if reserves {
+            unit.use_reservation(volume.disk().reserve_in(records, 8 << 12)?);
+        }
+        unit.write_pages(Volume::ROOT, 0, vec![7; page_count << 12]);
+        volume.disk().commit(unit).map(drop)
+    };
+    write(8, true).unwrap();
+    let before = volume.quota(records).unwrap().unwrap();
+    assert_eq!((before.limit_bytes, before.reserved_bytes), (64 << 10, 0));
+    assert!(before.used_bytes >= 8 << 12 && before.used_bytes < 9 << 12, "{before:?}");
+    // What the snapshot keeps counts too, and belongs to the same client.
+    let snapshot = volume.snapshot_of(records, "before").unwrap();
+    let refused = Error::from(write(8, false).unwrap_err());
+    assert_eq!(refused.errno(), libc::EDQUOT);
+    assert_eq!(Error::from(write(8, true).unwrap_err()).errno(), libc::EDQUOT);
+    assert_eq!(volume.quota(snapshot).unwrap(), Some(before));
+    // The other client has none.
+    assert_eq!(volume.quota(volume.main()).unwrap(), None);
+    volume.files(volume.main()).unwrap().write("large", &[7; 1 << 20]).unwrap();
+    volume.set_quota(snapshot, None).unwrap();
+    write(8, false).unwrap();
+    let gone = dendrofs::disk::View { branch: 99, epoch: None };
+    assert_eq!(volume.quota(gone).unwrap_err().errno(), libc::ESTALE);
+    assert_eq!(volume.set_quota(gone, Some(1)).unwrap_err().errno(), libc::ESTALE);
+    volume.close().unwrap();
+}
