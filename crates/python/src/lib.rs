@@ -62,7 +62,7 @@ mod _native {
     #[pymodule_export]
     use crate::unit::{Reservation, Unit};
     #[pymodule_export]
-    use crate::view::{Client, Space, Version, View};
+    use crate::view::{Client, Quota, Space, Version, View};
     #[pymodule_export]
     use crate::volume::Volume;
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::buffer::Data;
 use crate::failure::Failure;
 use crate::gate::{Gate, Slot};
-use crate::view::View;
+use crate::view::{Named, View};
 
 /// A change of a unit.
 enum Change {
@@ -282,9 +282,16 @@ impl Unit {
 pub(crate) struct Reservation(Slot<Mutex<Option<disk::Reservation>>>);
 
 impl Reservation {
-    pub(crate) fn make(gate: &Arc<Gate>, py: Python<'_>, len_bytes: u64) -> PyResult<Self> {
+    pub(crate) fn make(
+        gate: &Arc<Gate>,
+        py: Python<'_>,
+        len_bytes: u64,
+        head: Option<Named>,
+    ) -> PyResult<Self> {
         let made = Slot::make(gate, py, "reservation is", |volume| {
-            Ok(Mutex::new(Some(volume.disk().reserve(len_bytes)?)))
+            let head = Named::find(head, volume)?;
+            volume.versions().check(head)?;
+            Ok(Mutex::new(Some(volume.disk().reserve_in(head, len_bytes)?)))
         });
         Ok(Self(made?))
     }

@@ -201,6 +201,33 @@ impl From<disk::Space> for Space {
     }
 }
 
+/// The quota of a client, and what it uses of it. All its versions count together, and what they
+/// share counts once.
+#[pyclass(module = "dendrofs", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Quota {
+    /// The most that the client may use.
+    limit_bytes: u64,
+    /// What it uses. It can be more than the limit.
+    used_bytes: u64,
+    /// What is reserved for its units.
+    reserved_bytes: u64,
+}
+
+#[pymethods]
+impl Quota {
+    fn __repr__(&self) -> String {
+        format!("<Quota: {} of {} bytes used>", self.used_bytes, self.limit_bytes)
+    }
+}
+
+impl From<disk::Quota> for Quota {
+    fn from(quota: disk::Quota) -> Self {
+        let disk::Quota { limit_bytes, used_bytes, reserved_bytes } = quota;
+        Self { limit_bytes, used_bytes, reserved_bytes }
+    }
+}
+
 /// A time in seconds.
 pub(crate) fn duration(seconds: f64, what: &str) -> PyResult<std::time::Duration> {
     let found = std::time::Duration::try_from_secs_f64(seconds).ok();

@@ -14,7 +14,7 @@ use crate::files::Files;
 use crate::gate::{Gate, guarded};
 use crate::lists::Lists;
 use crate::unit::{Reservation, Unit};
-use crate::view::{Client, Named, Space, Version, View, duration, kind_of};
+use crate::view::{Client, Named, Quota, Space, Version, View, duration, kind_of};
 
 /// The most bytes of a label.
 const MAX_LABEL_BYTES: usize = 64;
@@ -373,9 +373,11 @@ impl Volume {
         Ok(Unit::new(&self.gate, head))
     }
 
-    /// Reserves space for `size` bytes of records and pages of a later unit.
-    fn reserve(&self, py: Python<'_>, size: u64) -> PyResult<Reservation> {
-        Reservation::make(&self.gate, py, size)
+    /// Reserves space for `size` bytes of records and pages of a later unit of changes to a head,
+    /// that of the main branch unless another one is given; also in the quota of its client.
+    #[pyo3(signature = (size, head = None))]
+    fn reserve(&self, py: Python<'_>, size: u64, head: Option<Named>) -> PyResult<Reservation> {
+        Reservation::make(&self.gate, py, size, head)
     }
 
     /// The clients of the volume. The one that it was made for is the first.
@@ -391,6 +393,25 @@ impl Volume {
     fn create_client(&self, py: Python<'_>, name: &str, kind: &str) -> PyResult<View> {
         let kind = kind_of(kind)?;
         Ok(self.gate.on(py, |volume| Ok(View(volume.create_client(name, kind)?)))?)
+    }
+
+    /// The quota of the client that a version belongs to, the head of the main branch unless
+    /// another one is given. None if it has no quota, or if it is not known what it uses: a volume
+    /// that is opened for reading does not count that where a crash has left it open.
+    #[pyo3(signature = (version = None))]
+    fn quota(&self, py: Python<'_>, version: Option<Named>) -> PyResult<Option<Quota>> {
+        Ok(self.gate.on(py, |volume| {
+            let version = Named::find(version, volume)?;
+            Ok(volume.quota(version)?.map(Quota::from))
+        })?)
+    }
+
+    /// Bounds what all versions of a client take together by `size` bytes, or takes the bound away
+    /// if that is None. The client is that of a version, the head of the main branch unless another
+    /// one is given. Changes that would exceed the quota raise `OverQuotaError`.
+    #[pyo3(signature = (size, version = None))]
+    fn set_quota(&self, py: Python<'_>, size: Option<u64>, version: Option<Named>) -> PyResult<()> {
+        Ok(self.gate.on(py, |volume| Ok(volume.set_quota(Named::find(version, volume)?, size)?))?)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -34,6 +34,7 @@ from ._native import (
     Durability,
     Files,
     Lists,
+    Quota,
     Reservation,
     Space,
     Stat,
@@ -55,6 +56,7 @@ from .errors import (
     NoSpaceError,
     NotFoundError,
     NotPermittedError,
+    OverQuotaError,
     ReadOnlyError,
 )
 
@@ -80,6 +82,8 @@ __all__ = [
     "NoSpaceError",
     "NotFoundError",
     "NotPermittedError",
+    "OverQuotaError",
+    "Quota",
     "ReadOnlyError",
     "Reservation",
     "Space",

@@ -53,6 +53,10 @@ class NoSpaceError(DendroError):
     """ENOSPC: it would not fit. Nothing was changed."""
 
 
+class OverQuotaError(DendroError):
+    """EDQUOT: it would not fit in the quota of the client. Nothing was changed."""
+
+
 class ReadOnlyError(DendroError):
     """EROFS: the volume or the version takes no changes."""
 
@@ -74,6 +78,7 @@ _KINDS: dict[int, type[DendroError]] = {
     _errno.EBUSY: BusyError,
     _errno.EAGAIN: ChangedError,
     _errno.ENOSPC: NoSpaceError,
+    _errno.EDQUOT: OverQuotaError,
     _errno.EROFS: ReadOnlyError,
     _errno.EIO: DamagedError,
 }

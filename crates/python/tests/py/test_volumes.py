@@ -22,6 +22,7 @@ from dendrofs import (
     ExistsError,
     InvalidError,
     NotFoundError,
+    OverQuotaError,
     ReadOnlyError,
     Volume,
 )
@@ -166,6 +167,31 @@ def test_clients_keep_what_is_theirs(volume):
         volume.files(head)
     with pytest.raises(ValueError):
         volume.create_client("x", "y")
+
+
+def test_a_quota_bounds_what_a_client_takes(volume):
+    head = volume.create_client("records", "lists")
+    assert volume.quota(head) is None
+    volume.set_quota(64 << 10, head)
+    quota = volume.quota("records")
+    assert quota.limit_bytes == 64 << 10
+    assert quota.used_bytes < 4096
+    with pytest.raises(OverQuotaError) as raised:
+        with volume.unit(head) as unit:
+            unit.write_pages(dendrofs.ROOT_LIST, 0, b"x" * (80 << 10))
+    assert raised.value.errno == errno.EDQUOT
+    with volume.reserve(32 << 10, head):
+        assert volume.quota(head).reserved_bytes == 32 << 10
+        with pytest.raises(OverQuotaError):
+            volume.reserve(48 << 10, "records")
+    assert volume.quota(head).reserved_bytes == 0
+    assert volume.quota() is None
+    volume.files().write_bytes("large", b"x" * (1 << 20))
+    volume.set_quota(None, head)
+    assert volume.quota(head) is None
+    unit.commit()
+    with pytest.raises(OverflowError):
+        volume.set_quota(-1)
 
 
 def test_without_threads_a_program_does_the_steps(image):
