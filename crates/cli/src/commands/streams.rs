@@ -9,6 +9,7 @@ mod heads;
 mod input;
 mod kept;
 mod names;
+mod pipe;
 mod receive;
 mod restore;
 mod send;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
+use super::pipe::widen;
 use crate::failure::{Failure, usage};
 
 /// The stream in `file`.
@@ -18,5 +19,6 @@ pub(super) fn open_input(file: &Path) -> Result<Box<dyn Read>, Failure> {
     if io::stdin().is_terminal() {
         return Err(usage("standard input is a terminal: name a file, or use a pipe"));
     }
+    widen(io::stdin());
     Ok(Box::new(io::stdin().lock()))
 }

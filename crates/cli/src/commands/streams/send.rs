@@ -9,8 +9,8 @@ use dendro_control::versions::VersionName;
 use dendro_daemon::{local_time, text};
 use dendro_versions::name;
 
-use super::heads;
 use super::words::sent_summary;
+use super::{heads, pipe};
 use crate::args::streams::SendArgs;
 use crate::failure::{Failure, usage};
 use crate::offline;
@@ -35,7 +35,10 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<(), Failure> {
         None if io::stdout().is_terminal() => {
             return Err(usage("standard output is a terminal: name a file with -o, or a pipe"));
         }
-        None => send_to(&keeper, request, &mut io::stdout().lock(), quiet)?,
+        None => {
+            let fail = |error| Failure::new(format_args!("standard output: {error}"));
+            send_to(&keeper, request, &mut pipe::stdout().map_err(fail)?, quiet)?
+        }
     };
     if args.json {
         return json::print(&info);
