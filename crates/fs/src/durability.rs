@@ -27,8 +27,3 @@ pub(crate) fn fsync(fs: &FsState, ino: Ino, datasync: bool) -> Result<()> {
     };
     sync().map_err(FsError::when_syncing)
 }
-
-/// See [`crate::FileSystem::fsyncdir`].
-pub(crate) fn fsyncdir(fs: &FsState, ino: Ino, datasync: bool) -> Result<()> {
-    if datasync { fsync(fs, ino, datasync) } else { sync_all(fs) }
-}

@@ -160,20 +160,13 @@ impl FileSystem {
         durability::sync_all(&self.state)
     }
 
-    /// Makes a file durable, and everything that was done before the call.
+    /// Makes a file or a directory durable, and everything that was done before the call. Access
+    /// times of others stay in memory, and that of this one too if `datasync` is set.
     ///
     /// # Errors
     /// As [`Self::sync_all`].
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         durability::fsync(&self.state, ino, datasync)
-    }
-
-    /// Makes everything durable that was done before the call, in any directory.
-    ///
-    /// # Errors
-    /// As [`Self::sync_all`].
-    pub fn fsyncdir(&self, ino: Ino, datasync: bool) -> Result<()> {
-        durability::fsyncdir(&self.state, ino, datasync)
     }
 }
 

@@ -179,7 +179,7 @@ impl Adapter {
     fn sync_names<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
         let done = done?;
         if self.sync.mode() != SyncMode::Writes {
-            self.answer("fsyncdir", fs.fsyncdir(Ino::ROOT, false))?;
+            self.answer("fsync", fs.fsync(Ino::ROOT, true))?;
         }
         Ok(done)
     }
@@ -590,7 +590,7 @@ impl FileSystem for Adapter {
 
     fn fsyncdir(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
         let fs = self.current.lock();
-        self.answer("fsyncdir", fs.fsyncdir(Ino(node), data_only))
+        self.answer("fsyncdir", fs.fsync(Ino(node), data_only))
     }
 
     /// If the kernel can do without `open`, the first call makes it create files by `mknod`. It

@@ -459,6 +459,29 @@ fn reading_changes_the_access_time_as_the_policy_says() {
     }
 }
 
+/// Otherwise each fsync of a directory would look at all i-nodes in memory.
+#[test]
+fn fsync_writes_the_access_time_of_its_own_file_and_of_no_other() {
+    let options = Options { atime: AtimePolicy::Strictatime, ..Options::default() };
+    let disk = dendro_disk::model::ModelDisk::new(None).recording();
+    let fixture = Fixture::with(disk, options, u64::MAX);
+    let files: Vec<_> = (0..20).map(|n| fixture.file_with(&format!("f{n}"), b"x")).collect();
+    fixture.clock.set_step(1000);
+    for &ino in &files {
+        fixture.fs.read(ino, 0, &mut [0; 1]).unwrap();
+    }
+    let commits = || fixture.disk.history().len();
+    let before = commits();
+    fixture.fs.fsync(Ino::ROOT, false).unwrap();
+    assert_eq!(commits(), before, "the directory was not read");
+    fixture.fs.fsync(files[3], true).unwrap();
+    assert_eq!(commits(), before, "fdatasync leaves out access times");
+    fixture.fs.fsync(files[3], false).unwrap();
+    assert_eq!(commits(), before + 1);
+    fixture.fs.sync_all().unwrap();
+    assert_eq!(commits(), before + files.len(), "those of all others");
+}
+
 #[test]
 fn access_times_survive_a_cache_that_is_too_small() {
     let options =
@@ -494,7 +517,7 @@ fn once_the_disk_has_failed_changes_are_refused_and_each_sync_says_that_writes_a
         for _ in 0..2 {
             assert_eq!(errno(fs.fsync(ino, true)), 5);
             assert_eq!(errno(fs.fsync(ino, false)), 5);
-            assert_eq!(errno(fs.fsyncdir(Ino::ROOT, false)), 5);
+            assert_eq!(errno(fs.fsync(Ino::ROOT, false)), 5);
             assert_eq!(errno(fs.sync_all()), 5);
             assert_eq!(errno(fs.write(ino, 0, b"x", false)), 30);
             assert_eq!(errno(fs.unlink(Ino::ROOT, b"f")), 30);

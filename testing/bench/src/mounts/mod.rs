@@ -44,7 +44,8 @@ struct Args {
     /// How many clients at a time
     #[arg(long, value_delimiter = ',', default_value = "1,2,8")]
     clients: Vec<usize>,
-    /// What is measured: of dendrofs, null, dendrofs-dev, null-dev, ext4, xfs, btrfs, device
+    /// What is measured: of dendrofs, null, dendrofs-close, null-close, dendrofs-dev, null-dev,
+    /// ext4, xfs, btrfs, device
     #[arg(long, value_delimiter = ',', default_value = "dendrofs,null,ext4,xfs,btrfs,device")]
     targets: Vec<String>,
     /// A source tree, as a tarball: unpacked, looked through, read, removed
@@ -174,8 +175,7 @@ fn measure(
 
 #[cfg(test)]
 mod tests {
-    use dendro_fuse_transport::Choice;
-
+    use super::targets::Way;
     use super::*;
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
             let same = Target::ALL.into_iter().filter(|other| other.name() == target.name());
             assert_eq!(same.count(), 1, "{}", target.name());
         }
-        assert_eq!(Target::Dendrofs(Choice::Auto).name(), "dendrofs");
+        assert_eq!(Target::Dendrofs(Way::Auto).name(), "dendrofs");
     }
 }

@@ -18,10 +18,11 @@ const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 const TYPE_BITS: u32 = 0o170_000;
 
-/// What dendrofs asks of the kernel, for everyone's requests.
-pub(super) fn wishes() -> Wishes {
+/// What dendrofs asks of the kernel, for everyone's requests; `collects` what `order=close` asks.
+pub(super) fn wishes(collects: bool) -> Wishes {
     let mut wishes = dendro_fuse::wishes();
     wishes.flags |= InitFlags::ALLOW_IDMAP;
+    wishes.flags.set(InitFlags::WRITEBACK_CACHE, collects);
     wishes
 }
 
@@ -147,7 +148,11 @@ impl FileSystem for Null {
 
     fn setattr(&self, _: &Request, node: u64, changes: &SetAttr) -> Result<AttrReply> {
         let mut state = self.state();
-        let found = state.node_mut(node)?;
+        let Some(found) = state.nodes.get_mut(&node) else {
+            // What the kernel has collected of a file that is removed meanwhile: its times.
+            let attr = Attr { ino: node, mode: REGULAR, ..Attr::default() };
+            return Ok(AttrReply { attr, valid: FOREVER });
+        };
         found.size_bytes = changes.size_bytes.unwrap_or(found.size_bytes);
         if let Some(mode) = changes.mode {
             found.mode = found.mode & TYPE_BITS | mode & !TYPE_BITS;

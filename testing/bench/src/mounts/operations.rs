@@ -137,6 +137,9 @@ impl Workload<'_> {
         self.measure(one("stat, uncached"), Some(NAMES), count, Ok, |client, at| {
             Ok(rustix::fs::stat(path(client, at)).map(drop)?)
         })?;
+        self.measure(one("stat, warm"), None, count, Ok, |client, at| {
+            Ok(rustix::fs::stat(path(client, at)).map(drop)?)
+        })?;
         self.measure(one("open, uncached"), Some(NAMES), count, Ok, |client, at| {
             File::open(path(client, at)).map(drop)
         })?;
@@ -181,6 +184,15 @@ impl Workload<'_> {
             count,
             |client| File::create_new(own(root, &name, client)),
             |file, _| file.write_all(&block),
+        )?;
+        let (in_order, two_blocks) =
+            (format!("in-order-of-{}", self.clients), [&*block; 2].concat());
+        self.measure(
+            ("write by 8 KiB in order", "MiB/s", 8.0 / 1024.0),
+            None,
+            count / 2,
+            |client| File::create_new(own(root, &in_order, client)),
+            |file, _| file.write_all(&two_blocks),
         )?;
         let opened = |client: usize| {
             let file = OpenOptions::new().write(true).open(own(root, &name, client))?;

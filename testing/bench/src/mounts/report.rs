@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn medians_stand_beside_each_other_with_their_ratios() {
-        use dendro_fuse_transport::Choice;
-        let targets = [Target::Dendrofs(Choice::Auto), Target::Kernel("ext4"), Target::Device];
+        use crate::mounts::targets::Way;
+        let targets = [Target::Dendrofs(Way::Auto), Target::Kernel("ext4"), Target::Device];
         let mut report = Report::new(vec!["about".into()], &targets);
         for (target, rates) in
             targets.into_iter().zip([[3000.0, 1.0, 2000.0], [1000.0; 3], [5.0; 3]])

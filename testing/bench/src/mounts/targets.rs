@@ -14,13 +14,44 @@ use super::null::{self, Null};
 
 const MIB: usize = 1 << 20;
 
+/// How a file system outside the kernel is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As mounts are: over io_uring where that can be had.
+    Auto,
+    /// By /dev/fuse.
+    Device,
+    /// As `Auto`, and the kernel collects what is written: `order=close`.
+    Collected,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Auto, Self::Device, Self::Collected];
+
+    /// The word for it on the command line of the null file system.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Device => "dev",
+            Self::Collected => "close",
+        }
+    }
+
+    const fn dendro_options(self) -> &'static str {
+        match self {
+            Self::Auto => "transport=auto",
+            Self::Device => "transport=dev",
+            Self::Collected => "transport=auto,order=close",
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// dendrofs, its requests coming as said.
-    Dendrofs(Choice),
-    /// A file system that answers from memory, likewise.
-    Null(Choice),
+    Dendrofs(Way),
+    /// A file system that answers from memory.
+    Null(Way),
     /// One of the kernel's.
     Kernel(&'static str),
     /// The device, without a file system.
@@ -29,11 +60,13 @@ pub(super) enum Target {
 
 impl Target {
     /// All that can be asked for.
-    pub(super) const ALL: [Self; 8] = [
-        Self::Dendrofs(Choice::Auto),
-        Self::Null(Choice::Auto),
-        Self::Dendrofs(Choice::Device),
-        Self::Null(Choice::Device),
+    pub(super) const ALL: [Self; 10] = [
+        Self::Dendrofs(Way::Auto),
+        Self::Null(Way::Auto),
+        Self::Dendrofs(Way::Device),
+        Self::Null(Way::Device),
+        Self::Dendrofs(Way::Collected),
+        Self::Null(Way::Collected),
         Self::Kernel("ext4"),
         Self::Kernel("xfs"),
         Self::Kernel("btrfs"),
@@ -42,10 +75,12 @@ impl Target {
 
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Dendrofs(Choice::Device) => "dendrofs-dev",
-            Self::Dendrofs(_) => "dendrofs",
-            Self::Null(Choice::Device) => "null-dev",
-            Self::Null(_) => "null",
+            Self::Dendrofs(Way::Auto) => "dendrofs",
+            Self::Dendrofs(Way::Device) => "dendrofs-dev",
+            Self::Dendrofs(Way::Collected) => "dendrofs-close",
+            Self::Null(Way::Auto) => "null",
+            Self::Null(Way::Device) => "null-dev",
+            Self::Null(Way::Collected) => "null-close",
             Self::Kernel(name) => name,
             Self::Device => "device",
         }
@@ -101,19 +136,18 @@ impl Place {
         work: impl FnOnce(&Path) -> io::Result<T>,
     ) -> io::Result<T> {
         match target {
-            Target::Dendrofs(choice) => {
-                let way = if choice == Choice::Device { "dev" } else { "auto" };
+            Target::Dendrofs(way) => {
                 let dendro = |arguments: &[&str], paths: &[&Path]| {
                     run(Command::new(&self.dendro).arg("-q").args(arguments).args(paths))
                 };
                 dendro(&["mkfs", "--force"], &[self.device()])?;
-                let options = format!("transport={way},{}", self.dendro_options);
+                let options = format!("{},{}", way.dendro_options(), self.dendro_options);
                 dendro(&["mount", "-o", &options], &[self.device(), &self.mount_point])?;
                 let outcome = work(&self.mount_point);
                 dendro(&["umount"], &[&self.mount_point])?;
                 outcome
             }
-            Target::Null(choice) => self.with_null(choice, work),
+            Target::Null(way) => self.with_null(way, work),
             Target::Kernel(name) => {
                 let without_discard: &[&str] = match name {
                     "ext4" => {
@@ -135,14 +169,9 @@ impl Place {
 
     /// The server is a process of its own, as a daemon is: switching to it and back is a part of
     /// every request.
-    fn with_null<T>(
-        &self,
-        choice: Choice,
-        work: impl FnOnce(&Path) -> io::Result<T>,
-    ) -> io::Result<T> {
-        let way = if choice == Choice::Device { "dev" } else { "auto" };
+    fn with_null<T>(&self, way: Way, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         let mut server = Command::new(std::env::current_exe()?)
-            .args(["null", way])
+            .args(["null", way.word()])
             .arg(&self.mount_point)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -167,8 +196,11 @@ impl Place {
     }
 }
 
-/// Mounts the null file system on `mount_point` and serves it, until it is unmounted.
-pub(crate) fn serve_null(way: &str, mount_point: &Path) -> io::Result<()> {
+/// Mounts the null file system on `mount_point`, in the way that `word` stands for, and serves it,
+/// until it is unmounted.
+pub(crate) fn serve_null(word: &str, mount_point: &Path) -> io::Result<()> {
+    let known = Way::ALL.into_iter().find(|way| way.word() == word);
+    let way = known.ok_or_else(|| io::Error::other(format!("\"{word}\" is no way to mount")))?;
     let request = MountRequest {
         source: "null".into(),
         subtype: "null".into(),
@@ -187,8 +219,8 @@ pub(crate) fn serve_null(way: &str, mount_point: &Path) -> io::Result<()> {
     let mounted = mount(mount_point, &request).map_err(io::Error::other)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
-        choice: if way == "dev" { Choice::Device } else { Choice::Auto },
-        wishes: null::wishes(),
+        choice: if way == Way::Device { Choice::Device } else { Choice::Auto },
+        wishes: null::wishes(way == Way::Collected),
         device_threads: cores + 2,
         threads_per_queue: (16 / cores).clamp(2, 8),
         read_ahead_bytes: 8 * MIB,
