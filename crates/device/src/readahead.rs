@@ -9,34 +9,16 @@
 //!    begins and again when it ends. It also marks reads of windows over it that are under way,
 //!    whose results are then not kept.
 
-use std::collections::{HashMap, VecDeque};
+mod windows;
+
 use std::fmt;
 
-use dendro_base::sync::{Arc, Mutex};
+use dendro_base::sync::{Arc, Condvar, Mutex};
 
+use self::windows::{
+    MAX_WINDOWS, MIN_WINDOWS, SMALL_BYTES, Served, State, WINDOW_BYTES, WORTHWHILE_READS,
+};
 use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, Part, ReadOf, Result, range};
-
-/// The length of a window; windows begin at multiples of it.
-const WINDOW_BYTES: u64 = 256 << 10;
-/// The most windows that are kept by default, and the fewest that can be asked for.
-const MAX_WINDOWS: usize = 64;
-const MIN_WINDOWS: usize = 8;
-/// Longer reads are not extended: the kernel or the caller has read ahead already.
-const SMALL_BYTES: u64 = 64 << 10;
-/// How many reads are remembered, and within what distance of one of them another read is near.
-const MAX_RECENT: usize = 8;
-const NEAR_BYTES: u64 = 512 << 10;
-/// A window that has served so many reads was worth reading.
-const GOOD_HITS: u32 = 4;
-/// The bounds of the number of windows that were worth reading, less those that were not. While the
-/// number is negative, only one candidate in [`PROBE_EVERY`] is read.
-const TRUST: std::ops::RangeInclusive<i32> = -4..=4;
-const PROBE_EVERY: u32 = 32;
-
-/// So many reads that no window has served make a window over all of them worth reading, if they
-/// were among the last so many for each window that can be kept: a device takes about as long for
-/// them as for the window.
-const WORTHWHILE_READS: u32 = 8;
 
 /// A device that reads ahead: for small reads that lie near each other, in any order, it reads the
 /// surroundings as well, and keeps at most 16 MiB of them, or as little as is asked for. While
@@ -45,157 +27,16 @@ pub struct ReadAhead<D> {
     device: D,
     max_windows: usize,
     state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// The one used most recently is the last.
-    windows: Vec<Window>,
-    /// The offsets of the last small reads that no window has served.
-    recent: VecDeque<u64>,
-    /// The windows being read now.
-    reading: Vec<Reading>,
-    trust: i32,
-    chances: u32,
-    missed: Missed,
-    /// Windows read, for the tests.
-    window_count: u64,
-    spare: Option<AlignedBuf>,
-}
-
-struct Window {
-    start: u64,
-    bytes: Arc<AlignedBuf>,
-    hits: u32,
-}
-
-struct Reading {
-    start: u64,
-    is_stale: bool,
-}
-
-/// The last small reads of those made together that no window has served, by the windows that would
-/// have.
-#[derive(Default)]
-struct Missed {
-    windows: VecDeque<u64>,
-    counts: HashMap<u64, u32>,
-}
-
-impl Missed {
-    /// Notes a read in the window at `start`, and returns whether that window is worth reading. The
-    /// last `most` reads are remembered.
-    fn note(&mut self, start: u64, most: usize) -> bool {
-        if self.windows.len() >= most
-            && let Some(oldest) = self.windows.pop_front()
-        {
-            self.take_one(oldest);
-        }
-        self.windows.push_back(start);
-        let count = self.counts.entry(start).or_insert(0);
-        *count += 1;
-        *count >= WORTHWHILE_READS
-    }
-
-    fn take_one(&mut self, start: u64) {
-        if let Some(count) = self.counts.get_mut(&start) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&start);
-            }
-        }
-    }
-
-    /// Forgets the reads in a window, because it is read now.
-    fn forget(&mut self, start: u64) {
-        self.counts.remove(&start);
-        self.windows.retain(|&window| window != start);
-    }
-}
-
-/// The window that serves a read, and the place in it.
-struct Served {
-    bytes: Arc<AlignedBuf>,
-    at: usize,
-}
-
-impl Served {
-    /// Copies the next bytes.
-    fn take(&mut self, part: &mut [u8]) {
-        part.copy_from_slice(&self.bytes[self.at..self.at + part.len()]);
-        self.at += part.len();
-    }
-}
-
-fn overlaps(start: u64, offset: u64, len_bytes: u64) -> bool {
-    start < offset.saturating_add(len_bytes) && offset < start + WINDOW_BYTES
-}
-
-impl State {
-    /// The window that holds all of a range.
-    fn find(&mut self, offset: u64, len_bytes: u64) -> Option<(u64, Arc<AlignedBuf>)> {
-        let is_it = |window: &Window| {
-            let end = window.start + window.bytes.len() as u64;
-            window.start <= offset && offset + len_bytes <= end
-        };
-        let at = self.windows.iter().position(is_it)?;
-        let mut window = self.windows.remove(at);
-        window.hits += 1;
-        let found = (window.start, Arc::clone(&window.bytes));
-        self.windows.push(window);
-        Some(found)
-    }
-
-    /// Whether to read the window around a small read at `offset`, which no window serves. The read
-    /// is remembered.
-    fn wants_window(&mut self, offset: u64) -> bool {
-        let is_near = self.recent.iter().any(|&other| other.abs_diff(offset) <= NEAR_BYTES);
-        self.recent.push_back(offset);
-        if self.recent.len() > MAX_RECENT {
-            self.recent.pop_front();
-        }
-        if !is_near {
-            return false;
-        }
-        self.chances = self.chances.wrapping_add(1);
-        self.trust >= 0 || self.chances.is_multiple_of(PROBE_EVERY)
-    }
-
-    fn add(&mut self, start: u64, bytes: AlignedBuf, max_windows: usize) -> Arc<AlignedBuf> {
-        let bytes = Arc::new(bytes);
-        let at = self.reading.iter().position(|reading| reading.start == start);
-        let is_stale = at.is_none_or(|at| self.reading.swap_remove(at).is_stale);
-        if !is_stale {
-            if self.windows.len() >= max_windows {
-                let oldest = self.windows.remove(0);
-                self.note(oldest);
-            }
-            self.windows.push(Window { start, bytes: Arc::clone(&bytes), hits: 0 });
-        }
-        bytes
-    }
-
-    /// Counts whether a dropped window was worth reading.
-    fn note(&mut self, window: Window) {
-        let change = if window.hits >= GOOD_HITS { 1 } else { -1 };
-        self.trust = (self.trust + change).clamp(*TRUST.start(), *TRUST.end());
-        self.spare = Arc::try_unwrap(window.bytes).ok().or(self.spare.take());
-    }
-
-    /// Drops the windows over a range (invariant 1).
-    fn forget(&mut self, offset: u64, len_bytes: u64) {
-        self.windows.retain(|window| !overlaps(window.start, offset, len_bytes));
-        for reading in &mut self.reading {
-            reading.is_stale |= overlaps(reading.start, offset, len_bytes);
-        }
-    }
+    /// Windows have been read, or cannot be.
+    read: Condvar,
 }
 
 impl<D: Device> ReadAhead<D> {
     /// Reads ahead on `device`, which may be written to only through this value.
     #[must_use]
     pub fn new(device: D) -> Self {
-        Self { device, max_windows: MAX_WINDOWS, state: Mutex::default() }
+        let state = Mutex::default();
+        Self { device, max_windows: MAX_WINDOWS, state, read: Condvar::new() }
     }
 
     /// The same, keeping at most `most_bytes`, or 2 MiB if that is more.
@@ -210,35 +51,82 @@ impl<D: Device> ReadAhead<D> {
     pub fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
         let windows = state.windows.iter().map(|window| window.bytes.len() as u64);
-        windows.sum::<u64>() + state.spare.as_ref().map_or(0, |spare| spare.len() as u64)
+        let spares = state.spares.iter().map(|spare| spare.len() as u64);
+        windows.chain(spares).sum()
     }
 
-    /// Reads the window around a range that lies in one, if it can be read.
-    fn read_window(&self, start: u64) -> Option<Arc<AlignedBuf>> {
-        let len_bytes = WINDOW_BYTES.min(self.device.len_bytes().checked_sub(start)?);
-        let spare = {
+    /// Reads windows that the caller has claimed, with one call. Without a result something near what
+    /// is wanted cannot be read, and what is wanted is read without windows.
+    fn read_claimed(&self, starts: &[u64]) -> Option<Vec<Arc<AlignedBuf>>> {
+        let mut spares = {
             let mut state = self.state.lock();
-            if state.reading.iter().any(|reading| reading.start == start) {
-                return None;
-            }
-            state.reading.push(Reading { start, is_stale: false });
-            state.window_count += 1;
-            state.spare.take()
+            let left = state.spares.len().saturating_sub(starts.len());
+            state.spares.split_off(left)
         };
-        let len_bytes = usize::try_from(len_bytes).unwrap_or(usize::MAX);
-        let mut bytes = spare
-            .filter(|spare| spare.len() == len_bytes)
-            .unwrap_or_else(|| AlignedBuf::zeroed(len_bytes));
-        let outcome = self.device.read_at(start, &mut bytes);
+        let mut windows: Vec<AlignedBuf> = starts
+            .iter()
+            .map(|start| {
+                let left_bytes = self.device.len_bytes().saturating_sub(*start);
+                let len_bytes = WINDOW_BYTES.min(left_bytes) as usize;
+                let spare = spares.pop().filter(|spare| spare.len() == len_bytes);
+                spare.unwrap_or_else(|| AlignedBuf::zeroed(len_bytes))
+            })
+            .collect();
+        let outcome = match (starts, &mut windows[..]) {
+            ([start], [window]) => self.device.read_at(*start, window),
+            _ => {
+                let mut parts: Vec<_> =
+                    windows.iter_mut().map(|window| [IoSliceMut::new(window)]).collect();
+                let mut reads: Vec<_> = starts
+                    .iter()
+                    .zip(&mut parts)
+                    .map(|(&offset, parts)| ReadOf { offset, parts })
+                    .collect();
+                self.device.read_each(&mut reads)
+            }
+        };
         let mut state = self.state.lock();
-        match outcome {
-            Ok(()) => Some(state.add(start, bytes, self.max_windows)),
+        let added = match outcome {
+            Ok(()) => {
+                let pairs = starts.iter().zip(windows);
+                let add = |(start, bytes): (&u64, _)| state.add(*start, bytes, self.max_windows);
+                Some(pairs.map(add).collect())
+            }
             Err(_) => {
-                // Something near the wanted range cannot be read. The wanted range itself is read
-                // without the window.
-                state.reading.retain(|reading| reading.start != start);
+                starts.iter().for_each(|&start| state.give_up(start));
                 None
             }
+        };
+        self.read.notify_all();
+        added
+    }
+
+    /// Has `serve` take what it wants from each of several windows. Those that are not there are
+    /// read; those that somebody else is reading are waited for.
+    fn each_window(&self, mut starts: Vec<u64>, mut serve: impl FnMut(u64, &Arc<AlignedBuf>)) {
+        while !starts.is_empty() {
+            let (mut there, mut claimed) = (Vec::new(), Vec::new());
+            {
+                let mut state = self.state.lock();
+                starts.retain(|&start| {
+                    let held = state.held(start).map(|bytes| (start, bytes));
+                    let is_missing = held.is_none();
+                    there.extend(held);
+                    is_missing
+                });
+                if there.is_empty() {
+                    claimed = state.claim(starts.iter().copied());
+                }
+                if there.is_empty() && claimed.is_empty() {
+                    self.read.wait(&mut state);
+                }
+            }
+            if !claimed.is_empty() {
+                starts.retain(|start| !claimed.contains(start));
+                let read = self.read_claimed(&claimed).unwrap_or_default();
+                there.extend(claimed.into_iter().zip(read));
+            }
+            there.iter().for_each(|(start, bytes)| serve(*start, bytes));
         }
     }
 
@@ -258,18 +146,21 @@ impl<D: Device> ReadAhead<D> {
             (found, wants_window)
         };
         let found = match found {
-            None if wants_window => self.read_window(start).map(|bytes| (start, bytes)),
+            None if wants_window => {
+                let claimed = self.state.lock().claim([start]);
+                let read = if claimed.is_empty() { None } else { self.read_claimed(&claimed) };
+                read.and_then(|mut windows| windows.pop()).map(|bytes| (start, bytes))
+            }
             found => found,
         };
         // Within the window, which is shorter than any usize.
         Ok(found.map(|(start, bytes)| Served { bytes, at: (offset - start) as usize }))
     }
 
-    /// The windows that are there for each of several reads, and those to be read first because so
-    /// many reads lie in them.
+    /// The windows that are there for each of several reads, and those that are to be had first
+    /// because so many reads lie in them, or somebody else is reading them.
     fn windows_of_each(&self, reads: &[ReadOf<'_, '_>]) -> (Vec<Option<Served>>, Vec<u64>) {
-        let most = WORTHWHILE_READS as usize * self.max_windows;
-        let mut wanted = Vec::new();
+        let (mut wanted, mut under_way) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         let find = |read: &ReadOf<'_, '_>| {
             let (offset, len_bytes) = (read.offset, read.len_bytes() as u64);
@@ -280,16 +171,22 @@ impl<D: Device> ReadAhead<D> {
                 return Some(Served { bytes, at: (offset - start) as usize });
             }
             let start = offset - offset % WINDOW_BYTES;
-            let crosses = offset + len_bytes > start + WINDOW_BYTES;
-            if !crosses && state.missed.note(start, most) {
+            if offset + len_bytes > start + WINDOW_BYTES {
+                return None;
+            }
+            if state.is_being_read(start) {
+                under_way.push(start);
+            } else if state.misses(start, self.max_windows) {
                 wanted.push(start);
             }
             None
         };
         let found = reads.iter().map(find).collect();
+        if under_way.len() >= WORTHWHILE_READS as usize {
+            wanted.append(&mut under_way);
+        }
         wanted.sort_unstable();
         wanted.dedup();
-        wanted.iter().for_each(|&start| state.missed.forget(start));
         (found, wanted)
     }
 
@@ -361,25 +258,28 @@ impl<D: Device> Device for ReadAhead<D> {
         for read in &*reads {
             range::check_bounds(self.device.len_bytes(), read.offset, read.len_bytes() as u64)?;
         }
-        let (mut found, wanted) = self.windows_of_each(reads);
-        let new: HashMap<u64, Arc<AlignedBuf>> = wanted
-            .into_iter()
-            .filter_map(|start| self.read_window(start).map(|bytes| (start, bytes)))
-            .collect();
-        let mut others = Vec::with_capacity(reads.len());
-        for (read, found) in reads.iter_mut().zip(&mut found) {
-            let (at, len_bytes) = ((read.offset % WINDOW_BYTES) as usize, read.len_bytes());
-            if found.is_none()
-                && let Some(bytes) = new.get(&(read.offset - at as u64))
-                && at + len_bytes <= bytes.len()
-            {
-                *found = Some(Served { bytes: Arc::clone(bytes), at });
-            }
+        let (found, wanted) = self.windows_of_each(reads);
+        let mut rest = Vec::with_capacity(reads.len());
+        for (read, found) in reads.iter_mut().zip(found) {
             match found {
-                Some(found) => read.parts.iter_mut().for_each(|part| found.take(part)),
-                None => others.push(ReadOf { offset: read.offset, parts: &mut *read.parts }),
+                Some(mut found) => read.parts.iter_mut().for_each(|part| found.take(part)),
+                None => rest.push(read),
             }
         }
+        self.each_window(wanted, |start, bytes| {
+            rest.retain_mut(|read| {
+                let at = read.offset.checked_sub(start).and_then(|at| usize::try_from(at).ok());
+                let served = at.filter(|at| *at + read.len_bytes() <= bytes.len());
+                let Some(at) = served else { return true };
+                let mut found = Served { bytes: Arc::clone(bytes), at };
+                read.parts.iter_mut().for_each(|part| found.take(part));
+                false
+            });
+        });
+        let mut others: Vec<_> = rest
+            .into_iter()
+            .map(|read| ReadOf { offset: read.offset, parts: &mut *read.parts })
+            .collect();
         if others.is_empty() { Ok(()) } else { self.device.read_each(&mut others) }
     }
 
@@ -437,6 +337,8 @@ impl<D: Device> Device for ReadAhead<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use dendro_base::Rng;
 
     use super::*;
@@ -506,6 +408,75 @@ mod tests {
         assert_eq!(windows_read(&far), 0);
     }
 
+    /// A device that takes a while for each call, and counts what it reads.
+    struct Slow {
+        device: MemoryDevice,
+        calls: AtomicU64,
+        read_bytes: AtomicU64,
+    }
+
+    impl Slow {
+        fn note(&self, len_bytes: usize) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.read_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    impl Device for Slow {
+        fn len_bytes(&self) -> u64 {
+            self.device.len_bytes()
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            self.note(buf.len());
+            self.device.read_at(offset, buf)
+        }
+        fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
+            self.note(reads.iter().map(ReadOf::len_bytes).sum());
+            self.device.read_each(reads)
+        }
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+            self.device.write_at(offset, bytes)
+        }
+        fn flush(&self) -> Result<()> {
+            self.device.flush()
+        }
+        fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+            self.device.discard(offset, len_bytes)
+        }
+    }
+
+    #[test]
+    fn windows_are_read_many_at_a_time_and_by_one_of_the_threads_that_want_them() {
+        let (calls, read_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let device = ReadAhead::new(Slow { device: filled(16 << 20), calls, read_bytes });
+        // Four blocks of each of 64 windows.
+        let read_batch = |batch: u64| {
+            let mut bufs = vec![[0_u8; 4096]; 256];
+            let mut parts: Vec<_> = bufs.iter_mut().map(|buf| [IoSliceMut::new(buf)]).collect();
+            let offset = |at: u64| (at % 64) * WINDOW_BYTES + (4 * batch + at / 64) * 4096;
+            let mut reads: Vec<_> = parts
+                .iter_mut()
+                .zip(0..)
+                .map(|(parts, at)| ReadOf { offset: offset(at), parts })
+                .collect();
+            device.read_each(&mut reads).unwrap();
+            for (buf, at) in bufs.iter().zip(0..) {
+                let mut theirs = [0; 4096];
+                device.device.device.read_at(offset(at), &mut theirs).unwrap();
+                assert!(*buf == theirs, "batch {batch}, {at}");
+            }
+        };
+        read_batch(0);
+        std::thread::scope(|scope| {
+            (1..9).for_each(|batch| drop(scope.spawn(move || read_batch(batch))));
+        });
+        let of_device = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        assert_eq!(device.state.lock().window_count, 64);
+        assert_eq!(of_device(&device.device.read_bytes), (1 << 20) + 64 * WINDOW_BYTES);
+        assert!(of_device(&device.device.calls) < 20, "{}", of_device(&device.device.calls));
+    }
+
     #[test]
     fn what_lies_around_a_header_comes_from_windows_too() {
         let device = ReadAhead::new(filled(1 << 20));
@@ -559,7 +530,7 @@ mod tests {
         assert_eq!(byte, [7]);
         // A change during the read of a window.
         let mut state = device.state.lock();
-        state.reading.push(Reading { start: 0, is_stale: false });
+        assert_eq!(state.claim([0]), [0]);
         state.forget(8192, 4096);
         state.add(0, AlignedBuf::zeroed(WINDOW_BYTES as usize), MAX_WINDOWS);
         assert!(state.windows.iter().all(|window| window.start != 0));
