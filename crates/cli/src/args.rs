@@ -198,7 +198,7 @@ pub(crate) enum MountKind {
   cache=SIZE, checkpoint=SIZE, compress=none|lz4|zstd[:LEVEL], compress-cold=…   memory; log to a checkpoint; new data, what moves
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   recover=stop|truncate|skip, degraded, device=PATH   at damage; without a lost device; another device of a set
-  check, coalesce=on|off, direct, buffered, discard=batched|online, nodiscard   check after a crash; gather; page cache; give back
+  check, coalesce=on|off, direct[=writes], buffered, discard=batched|online, nodiscard   check after a crash; gather; page cache; give back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir, noxattr   another version; no hidden .dendro; no attributes, fewer requests

@@ -273,7 +273,16 @@ pub(crate) fn open_for_writing(
     source: &Path,
     options: OpenOptions,
 ) -> Result<(Arc<Devices>, LogDisk), Failure> {
-    let device_options = DeviceOptions::new().lock_wait(LAST_DAEMON_GRACE);
+    open_for_writing_by(source, Direct::Auto, options)
+}
+
+/// As [`open_for_writing`], its devices opened as `direct` says.
+pub(crate) fn open_for_writing_by(
+    source: &Path,
+    direct: Direct,
+    options: OpenOptions,
+) -> Result<(Arc<Devices>, LogDisk), Failure> {
+    let device_options = DeviceOptions::new().direct(direct).lock_wait(LAST_DAEMON_GRACE);
     let members = Members { named: &[], is_degraded: false };
     let devices = open_devices(source, source, &device_options, members)
         .map_err(|error| explain_devices(error, false))?;

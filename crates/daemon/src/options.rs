@@ -65,7 +65,7 @@ const FOREIGN_PREFIXES: [&str; 9] = [
 /// All options, for messages and for completions.
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, compress=, compress-cold=, discard, discard=, nodiscard, \
-                     direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
+                     direct, direct=writes, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, xattr, noxattr, order=, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
                      snapshot=, at=, retain=, recover=, device=, degraded, check, nocheck, snapdir, nosnapdir, metrics=, users=, group=, \
@@ -268,7 +268,7 @@ impl MountOptions {
             ("device=", !self.devices.is_empty()),
             ("degraded", self.is_degraded),
             ("recover=", self.on_loss != default.on_loss),
-            ("direct, buffered", self.direct != default.direct),
+            ("direct, direct=writes, buffered", self.direct != default.direct),
             ("fuseblk", self.fuseblk == Some(true)),
             ("metrics=", self.metrics.is_some()),
         ];
@@ -290,6 +290,10 @@ impl MountOptions {
     /// Takes one option; returns false if it is unknown.
     fn set(&mut self, option: &str) -> Result<bool, String> {
         match option.split_once('=') {
+            Some(("direct", "writes")) => {
+                self.direct = Direct::Writes;
+                Ok(true)
+            }
             Some((name, value)) => self.set_value(name, value),
             None => self.set_flag(option),
         }
@@ -528,7 +532,7 @@ mod tests {
     fn what_holds_for_the_whole_volume_is_told_apart() {
         let of = |list| MountOptions::parse([list]).unwrap().of_volume();
         assert_eq!(of("ro,noatime,clone=b,threads=3,retain=1d:all"), [""; 0]);
-        assert_eq!(of("cache=9M,commit=5,direct"), ["cache=", "direct, buffered"]);
+        assert_eq!(of("cache=9M,commit=5,direct"), ["cache=", "direct, direct=writes, buffered"]);
         assert_eq!(of("coalesce=off"), ["coalesce="]);
         assert_eq!(of("recover=truncate"), ["recover="]);
     }

@@ -166,7 +166,7 @@ pub(crate) fn shrink(
         dendro_disk::Error::NoSpace { needed_bytes, .. } => format!(
             "what the volume holds does not fit into {}; it needs {} at least",
             text::size(len_bytes),
-            text::size(with_backups(disk, device, needed_bytes))
+            text::size_at_least(with_backups(disk, device, needed_bytes))
         ),
         error => error.to_string(),
     })?;

@@ -48,10 +48,27 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     size.checked_add(part).ok_or_else(wrong)
 }
 
+const UNITS: [(u64, &str); 5] =
+    [(PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
+
+/// As [`size`], of so many bytes or the next larger number that it can tell: a size that is asked
+/// for must not be told too small.
+pub fn size_at_least(bytes: u64) -> String {
+    let Some((unit_bytes, _)) = UNITS.into_iter().find(|&(unit, _)| bytes >= unit) else {
+        return size(bytes);
+    };
+    let steps = match bytes / unit_bytes {
+        0..10 => 100,
+        10..100 => 10,
+        _ => 1,
+    };
+    let told = (u128::from(bytes) * steps).div_ceil(u128::from(unit_bytes));
+    size(u64::try_from((told * u128::from(unit_bytes)).div_ceil(steps)).unwrap_or(u64::MAX))
+}
+
 /// A size with a unit and at most two decimals: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
-    let units = [(PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
-    let Some((unit_bytes, unit)) = units.into_iter().find(|&(unit, _)| bytes >= unit) else {
+    let Some((unit_bytes, unit)) = UNITS.into_iter().find(|&(unit, _)| bytes >= unit) else {
         return format!("{bytes} bytes");
     };
     let whole = bytes / unit_bytes;
@@ -227,6 +244,11 @@ mod tests {
         assert_eq!(size(1023), "1023 bytes");
         assert_eq!(size(1 << 20), "1 MiB");
         assert_eq!(size(3 << 29), "1.5 GiB");
+        for bytes in [0, 1023, 1024, 1025, (5 << 30) + 1, (15 << 20) - 1, (700 << 20) + 3] {
+            let told = size_at_least(bytes);
+            let again = parse_size(told.trim_end_matches(" bytes")).unwrap();
+            assert!(again >= bytes && again - bytes <= bytes / 100 + 1, "{bytes}: {told}");
+        }
         assert_eq!(size(1_300_000), "1.23 MiB");
         assert_eq!(size(u64::MAX), "16383 PiB");
     }

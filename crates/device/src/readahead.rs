@@ -55,8 +55,8 @@ impl<D: Device> ReadAhead<D> {
         windows.chain(spares).sum()
     }
 
-    /// Reads windows that the caller has claimed, with one call. Without a result something near what
-    /// is wanted cannot be read, and what is wanted is read without windows.
+    /// Reads windows that the caller has claimed, with one call. Without a result something near
+    /// what is wanted cannot be read, and what is wanted is read without windows.
     fn read_claimed(&self, starts: &[u64]) -> Option<Vec<Arc<AlignedBuf>>> {
         let mut spares = {
             let mut state = self.state.lock();

@@ -87,5 +87,6 @@ pub use dendro_fuse_transport::{
 };
 pub use mount::{Mount, MountOptions, Order, mount_for_others, mount_for_user};
 pub use past::{Past, SnapshotId};
+pub use snapshot_dir::is_snapshot_node;
 pub use switch::Switch;
 pub use sync_mode::SyncSwitch;

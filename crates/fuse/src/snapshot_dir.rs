@@ -31,7 +31,7 @@ use crate::past::{Past, SnapshotId};
 use numbers::{node, shown_ino, split};
 use slots::{Place, Slot, Slots};
 
-pub(crate) use numbers::is_snapshot_node;
+pub use numbers::is_snapshot_node;
 
 /// The name of the directory.
 pub(crate) const NAME: &[u8] = b".dendro";

@@ -11,10 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dendro_base::sync::Mutex;
+use rustix::net::{AddressFamily, sockopt};
 use rustls::{ServerConfig, ServerConnection};
 
 /// How much is read from the socket at a time where it is encrypted.
 const RAW_LEN_BYTES: usize = 32 << 10;
+
+/// How much the kernel is asked to hold of what was sent and not received. It allows twice that.
+const SENT_LEN_BYTES: usize = 1 << 20;
 
 /// A connection. The socket may be any stream socket: only calls are used that all of them have.
 pub(crate) struct Channel {
@@ -26,6 +30,13 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub(crate) fn new(socket: UnixStream) -> Self {
+        // The kernel finds what is right for TCP. Without this, a reply waits for its client.
+        if sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
+            && sockopt::set_socket_send_buffer_size_force(&socket, SENT_LEN_BYTES).is_err()
+        {
+            // As much as users may have, or as it is.
+            let _ = sockopt::set_socket_send_buffer_size(&socket, SENT_LEN_BYTES);
+        }
         Self { socket, tls: None, outgoing: Mutex::default() }
     }
 

@@ -37,6 +37,11 @@ const READ_LEN_BYTES: usize = 64 << 10;
 const MIN_SPARSE_LEN_BYTES: u32 = 64 << 10;
 /// The most parts of a read that has holes.
 const MAX_READ_PARTS: usize = 256;
+/// The most that is read before it is sent, where a reply may come in pieces: the piece is still in
+/// the CPU's cache then.
+const PIECE_LEN_BYTES: u64 = 256 << 10;
+/// The memory that a thread keeps for its next request.
+const KEPT_LEN_BYTES: usize = 1 << 20;
 /// The most extents in a reply.
 const MAX_EXTENTS: usize = 4096;
 
@@ -149,12 +154,32 @@ fn skip(reader: &mut impl Read, len_bytes: u32) -> io::Result<()> {
     if skipped == u64::from(len_bytes) { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A request with the data that it brings.
+/// A request. What it brings is in the buffer of the thread.
 struct Taken<'a> {
     request: Request,
-    data: Vec<u8>,
     /// The memory of the data, or of the reply.
     _share: Share<'a>,
+}
+
+/// The memory of a thread for the data of its requests, one after the other.
+#[derive(Default)]
+struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// Room for so many bytes, with anything in it.
+    fn room(&mut self, len_bytes: usize) -> &mut [u8] {
+        if self.0.len() < len_bytes {
+            self.0 = vec![0; len_bytes];
+        }
+        &mut self.0[..len_bytes]
+    }
+
+    /// Gives back what is more than a thread may keep.
+    fn shrink(&mut self) {
+        if self.0.len() > KEPT_LEN_BYTES {
+            self.0 = Vec::new();
+        }
+    }
 }
 
 /// A connection that reads and writes data.
@@ -174,6 +199,7 @@ struct Transmission {
 
 impl Transmission {
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let mut buffer = Buffer::default();
         loop {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let mut reader = self.reader.lock();
@@ -181,18 +207,19 @@ impl Transmission {
             if self.has_ended.load(Ordering::Relaxed) {
                 return;
             }
-            let taken = match self.read_request(&mut reader) {
+            let taken = match self.read_request(&mut reader, &mut buffer) {
                 Ok(Some(taken)) => taken,
                 Ok(None) => return self.end(None),
                 Err(error) => return self.end(Some(error)),
             };
             drop(reader);
             self.start_another(scope);
-            if let Err(error) = self.carry_out(taken) {
+            if let Err(error) = self.carry_out(taken, &mut buffer) {
                 // Nothing of it can be told any more; it wakes the thread that reads.
                 self.end(Some(error));
                 return self.channel.shut_down();
             }
+            buffer.shrink();
         }
     }
 
@@ -220,7 +247,11 @@ impl Transmission {
     }
 
     /// The next request; `None` at the end.
-    fn read_request(&self, reader: &mut Reader) -> io::Result<Option<Taken<'_>>> {
+    fn read_request(
+        &self,
+        reader: &mut Reader,
+        buffer: &mut Buffer,
+    ) -> io::Result<Option<Taken<'_>>> {
         let mut bytes = [0; REQUEST_LEN_BYTES];
         match reader.read(&mut bytes[..1])? {
             // Clients often leave without a word.
@@ -231,31 +262,30 @@ impl Transmission {
         let Some(request) = requests::decode(&bytes, &**export, *has_block_status) else {
             return Err(invalid("the client does not speak this protocol"));
         };
-        let (data, share) = match request.command {
+        let share = match request.command {
             Ok(Command::Disconnect) => return Ok(None),
             Ok(Command::Write { len_bytes, .. }) => {
                 let share = self.budget.take(len_bytes);
-                let mut data = vec![0; len_bytes as usize];
-                reader.read_exact(&mut data)?;
-                (data, share)
+                reader.read_exact(buffer.room(len_bytes as usize))?;
+                share
             }
-            Ok(Command::Read { len_bytes, .. }) => (Vec::new(), self.budget.take(len_bytes)),
+            Ok(Command::Read { len_bytes, .. }) => self.budget.take(len_bytes),
             _ => {
                 skip(reader, request.data_len_bytes)?;
-                (Vec::new(), self.budget.take(0))
+                self.budget.take(0)
             }
         };
-        Ok(Some(Taken { request, data, _share: share }))
+        Ok(Some(Taken { request, _share: share }))
     }
 
     /// Carries a request out, and replies. An error is one of the connection.
-    fn carry_out(&self, taken: Taken<'_>) -> io::Result<()> {
-        let Taken { request: Request { cookie, command, .. }, data, _share } = taken;
+    fn carry_out(&self, taken: Taken<'_>, buffer: &mut Buffer) -> io::Result<()> {
+        let Taken { request: Request { cookie, command, .. }, _share } = taken;
         let export = &self.agreed.export;
         let done = match command {
             Err(failure) => Err(failure),
             Ok(Command::Read { offset, len_bytes, in_one_piece }) => {
-                return self.read(cookie, offset, len_bytes, in_one_piece);
+                return self.read(cookie, offset, len_bytes, in_one_piece, buffer);
             }
             Ok(Command::BlockStatus { offset, len_bytes, one_only }) => {
                 let max_count = if one_only { 1 } else { MAX_EXTENTS };
@@ -266,8 +296,8 @@ impl Transmission {
                     Err(failure) => Err(failure),
                 }
             }
-            Ok(Command::Write { offset, is_durable, .. }) => {
-                export.write(offset, &data, is_durable)
+            Ok(Command::Write { offset, len_bytes, is_durable }) => {
+                export.write(offset, buffer.room(len_bytes as usize), is_durable)
             }
             Ok(Command::Zero { offset, len_bytes, may_be_hole, is_durable }) => {
                 export.zero(offset, len_bytes.into(), may_be_hole, is_durable)
@@ -296,11 +326,19 @@ impl Transmission {
         }
     }
 
-    fn read(&self, cookie: u64, offset: u64, len_bytes: u32, whole: bool) -> io::Result<()> {
+    fn read(
+        &self,
+        cookie: u64,
+        offset: u64,
+        len_bytes: u32,
+        whole: bool,
+        buffer: &mut Buffer,
+    ) -> io::Result<()> {
         let export = &self.agreed.export;
         let is_structured = self.agreed.has_structured_replies;
+        let in_pieces = !whole && is_structured;
         let all = Extent { len_bytes: len_bytes.into(), is_hole: false };
-        let parts = match !whole && is_structured && len_bytes >= MIN_SPARSE_LEN_BYTES {
+        let parts = match in_pieces && len_bytes >= MIN_SPARSE_LEN_BYTES {
             true => export.extents(offset, len_bytes.into(), MAX_READ_PARTS),
             false => Ok(vec![all]),
         };
@@ -314,26 +352,38 @@ impl Transmission {
             let left = u64::from(len_bytes) - known_bytes;
             parts.push(Extent { len_bytes: left, is_hole: false });
         }
+        let end = offset + u64::from(len_bytes);
+        let most_bytes = if in_pieces { PIECE_LEN_BYTES } else { u64::MAX };
         let mut at = offset;
-        let last = parts.len() - 1;
-        for (index, part) in parts.into_iter().enumerate() {
-            let is_last = index == last;
-            let part_bytes = part.len_bytes as u32;
-            if part.is_hole {
-                self.channel.send(&replies::hole(cookie, is_last, at, part_bytes), &[])?;
-            } else {
-                let mut buf = vec![0; part.len_bytes as usize];
-                if let Err(failure) = export.read(at, &mut buf) {
-                    return self.fail(cookie, &failure);
-                }
-                match is_structured {
-                    true => {
-                        self.channel.send(&replies::data(cookie, is_last, at, part_bytes), &buf)?;
+        for part in parts {
+            let part_end = at + part.len_bytes;
+            loop {
+                let left_bytes = part_end - at;
+                let piece_bytes =
+                    if part.is_hole { left_bytes } else { left_bytes.min(most_bytes) };
+                let is_last = at + piece_bytes == end;
+                // No longer than the request.
+                let piece_len = piece_bytes as u32;
+                if part.is_hole {
+                    self.channel.send(&replies::hole(cookie, is_last, at, piece_len), &[])?;
+                } else {
+                    let piece = buffer.room(piece_len as usize);
+                    if let Err(failure) = export.read(at, piece) {
+                        return self.fail(cookie, &failure);
                     }
-                    false => self.channel.send(replies::simple(cookie, 0).as_bytes(), &buf)?,
+                    match is_structured {
+                        true => {
+                            let head = replies::data(cookie, is_last, at, piece_len);
+                            self.channel.send(&head, piece)?;
+                        }
+                        false => self.channel.send(replies::simple(cookie, 0).as_bytes(), piece)?,
+                    }
+                }
+                at += piece_bytes;
+                if at == part_end {
+                    break;
                 }
             }
-            at += part.len_bytes;
         }
         Ok(())
     }

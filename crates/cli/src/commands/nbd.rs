@@ -13,6 +13,7 @@ use std::sync::Arc;
 use dendro_base::{Clock, SystemClock};
 use dendro_block::Devices;
 use dendro_daemon::logging::{self, Destination};
+use dendro_device::Direct;
 use dendro_nbd::{Exports, Server};
 use dendrofs::{Runner, Volume};
 use listen::{Listening, Place};
@@ -44,7 +45,8 @@ fn serve(source: &Path, args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (devices, disk) = match args.read_only {
         true => offline::open_to_read(source, offline::as_mounted())?,
-        false => offline::open_for_writing(source, offline::as_mounted())?,
+        // No kernel of ours has a cache above, as that of a mount has.
+        false => offline::open_for_writing_by(source, Direct::Writes, offline::as_mounted())?,
     };
     let (disk, since) = (Arc::new(disk), SystemClock.now());
     let uuid = disk.superblock().uuid.to_string();

@@ -136,6 +136,12 @@ fn compression_is_chosen_for_files_and_for_what_is_made_in_directories() {
     assert!(said.contains("on the device") && said.contains(" to 1"), "{said}");
     let image = scratch.image();
     scratch.dendro(["usage", "--files", &image]).fails(1, &[&image, "is not in a mount"]);
+    scratch.dendro(["snapshot", "create", &format!("{}@kept", scratch.mount_point())]).succeeds();
+    let kept = scratch.inside(".dendro/snapshots/kept");
+    let kept = kept.to_str().unwrap();
+    for command in [["usage", "--files"], ["clean", "coalesce"]] {
+        scratch.dendro([command[0], command[1], kept]).fails(1, &[kept, "is in a snapshot"]);
+    }
     scratch.umount();
 }
 

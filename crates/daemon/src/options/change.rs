@@ -185,6 +185,7 @@ impl MountOptions {
         match self.direct {
             Direct::Auto => {}
             Direct::Always => all.push("direct".into()),
+            Direct::Writes => all.push("direct=writes".into()),
             Direct::Never => all.push("buffered".into()),
         }
         match self.transport {
@@ -283,7 +284,7 @@ mod tests {
             "defaults",
             "ro,noatime,nosymfollow,commit=2,cache=1234567,checkpoint=4M,policy=greedy",
             "recover=truncate,metrics=9350,compress=none",
-            "compress=zstd:7,compress-cold=zstd:12",
+            "compress=zstd:7,compress-cold=zstd:12,direct=writes",
             "users=root:4711,group=4712,owner",
             "allow_root,strictatime,discard=online,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",

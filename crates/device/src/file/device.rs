@@ -27,6 +27,8 @@ use crate::{block_device, range};
 pub struct FileDevice {
     pub(super) path: PathBuf,
     pub(super) fd: OwnedFd,
+    /// What reads go through where they, unlike writes, use the page cache.
+    pub(super) cached: Option<OwnedFd>,
     pub(super) held: Mutex<Held>,
     pub(super) kind: FileKind,
     pub(super) read_only: bool,
@@ -51,7 +53,7 @@ impl FileDevice {
         self.kind
     }
 
-    /// Whether transfers bypass the page cache.
+    /// Whether writes bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
@@ -214,6 +216,14 @@ impl FileDevice {
         self.direct.unwrap_or(Alignment::NONE)
     }
 
+    /// What reads go through, and the alignment that it requires.
+    fn for_reads(&self) -> (&OwnedFd, Alignment) {
+        match &self.cached {
+            Some(cached) => (cached, Alignment::NONE),
+            None => (&self.fd, self.alignment()),
+        }
+    }
+
     fn check_write(&self, offset: u64, len_bytes: u64) -> Result<()> {
         if self.read_only {
             return Err(Error::ReadOnly);
@@ -315,7 +325,8 @@ impl Device for FileDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let len_bytes = buf.len() as u64;
         range::check_bounds(self.len_bytes(), offset, len_bytes)?;
-        transfer::read(&self.fd, self.alignment(), offset, buf).map_err(|source| Error::Io {
+        let (fd, alignment) = self.for_reads();
+        transfer::read(fd, alignment, offset, buf).map_err(|source| Error::Io {
             operation: "read",
             offset,
             len_bytes,
@@ -337,8 +348,13 @@ impl Device for FileDevice {
     fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
         let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
         range::check_bounds(self.len_bytes(), offset, len_bytes)?;
-        transfer::read_parts(&self.fd, self.alignment(), offset, parts)
-            .map_err(|source| Error::Io { operation: "read", offset, len_bytes, source })
+        let (fd, alignment) = self.for_reads();
+        transfer::read_parts(fd, alignment, offset, parts).map_err(|source| Error::Io {
+            operation: "read",
+            offset,
+            len_bytes,
+            source,
+        })
     }
 
     fn read_each(&self, reads: &mut [ReadOf<'_, '_>]) -> Result<()> {
@@ -348,7 +364,8 @@ impl Device for FileDevice {
         if let [read] = reads {
             return self.read_vectored_at(read.offset, read.parts);
         }
-        at_once::read_each(&self.fd, self.alignment(), reads).map_err(|(at, source)| Error::Io {
+        let (fd, alignment) = self.for_reads();
+        at_once::read_each(fd, alignment, reads).map_err(|(at, source)| Error::Io {
             operation: "read",
             offset: reads[at].offset,
             len_bytes: reads[at].len_bytes() as u64,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use dendro_base::sync::Mutex;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -26,6 +26,10 @@ pub enum Direct {
     Auto,
     /// Always; opening fails where it is not supported.
     Always,
+    /// Writes, where the file or device supports it. Reads go through the page cache, so that what
+    /// is read often comes from memory. After a direct write the kernel drops what the page cache
+    /// had of that range.
+    Writes,
     /// Never.
     Never,
 }
@@ -194,7 +198,7 @@ impl OpenOptions {
                     errno => errno.into(),
                 })
             }
-            Direct::Auto => match open(flags | OFlags::DIRECT) {
+            Direct::Auto | Direct::Writes => match open(flags | OFlags::DIRECT) {
                 // Some file systems refuse only after they have created the file.
                 Err(Errno::INVAL) if flags.contains(OFlags::EXCL) => {
                     Ok((open((flags - OFlags::EXCL) | OFlags::NOFOLLOW)?, false))
@@ -220,9 +224,16 @@ impl OpenOptions {
             check_block_device(&fd, self.read_only).map_err(fail)?;
         }
         let direct = if is_direct { self.settle_direct(&fd).map_err(fail)? } else { None };
+        let cached = match (self.direct, direct) {
+            (Direct::Writes, Some(_)) => {
+                Some(open_cached(&fd).map_err(|errno| fail(errno.into()))?)
+            }
+            _ => None,
+        };
         Ok(FileDevice {
             path: absolute(path),
             fd,
+            cached,
             held: Mutex::new(held),
             kind,
             read_only: self.read_only,
@@ -246,7 +257,7 @@ impl OpenOptions {
         };
         match probe {
             Ok(alignment) => Ok(Some(alignment)),
-            Err(_) if self.direct == Direct::Auto => {
+            Err(_) if self.direct != Direct::Always => {
                 let flags = rustix::fs::fcntl_getfl(fd)?;
                 rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)?;
                 Ok(None)
@@ -277,6 +288,13 @@ impl FileDevice {
     pub fn create(path: impl AsRef<Path>, len_bytes: u64) -> Result<Self> {
         OpenOptions::new().create(path, len_bytes)
     }
+}
+
+/// Opens the file of `fd` once more, for reading through the page cache.
+fn open_cached(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    rustix::io::retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()))
 }
 
 fn open_error(path: &Path, source: io::Error) -> Error {

@@ -152,10 +152,10 @@ impl State {
         self.trust >= 0 || self.chances.is_multiple_of(PROBE_EVERY)
     }
 
-    /// Notes a read, one of several made together, that no window serves and that lies in the window
-    /// at `start`. Returns whether that window is worth reading. It is not while all that are kept
-    /// are in use: where what is read lies in more windows than that, each would be read again and
-    /// again.
+    /// Notes a read, one of several made together, that no window serves and that lies in the
+    /// window at `start`. Returns whether that window is worth reading. It is not while all that
+    /// are kept are in use: where what is read lies in more windows than that, each would be read
+    /// again and again.
     pub(super) fn misses(&mut self, start: u64, max_windows: usize) -> bool {
         let most = WORTHWHILE_READS as usize * max_windows;
         let is_worthwhile = self.missed.note(start, most);

@@ -23,6 +23,7 @@ fn on_every_device(check: impl Fn(&dyn Device)) {
         (Direct::Never, TempDir::new().unwrap()),
         // Where temporary files are in memory, direct I/O may not work; here it mostly does.
         (Direct::Auto, TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()),
+        (Direct::Writes, TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()),
     ] {
         let path = folder.path().join("volume");
         let device = OpenOptions::new().direct(direct).create(&path, LEN_BYTES).unwrap();

@@ -20,8 +20,9 @@ pub(super) const MAX_SLOT: u32 = (1 << SLOT_BITS) - 1;
 
 const _: () = assert!(INODE_BITS + SLOT_BITS == 63);
 
-/// Whether a node is in the directory of snapshots.
-pub(crate) const fn is_snapshot_node(node: u64) -> bool {
+/// Whether a node, or an i-node number that users see, is of the directory of snapshots.
+#[must_use]
+pub const fn is_snapshot_node(node: u64) -> bool {
     node & SNAPSHOT_BIT != 0
 }
 
