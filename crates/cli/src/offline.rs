@@ -65,7 +65,9 @@ pub(crate) fn scrub(
     let half = memory_bytes.map(|bytes| bytes / 2);
     let options = as_mounted();
     let cache_size_bytes = half.unwrap_or(u64::MAX).min(options.cache_size_bytes);
-    let (_, disk) = open_to_read(source, OpenOptions { cache_size_bytes, ..options })?;
+    // What the page cache has says nothing of the medium.
+    let options = OpenOptions { cache_size_bytes, ..options };
+    let (_, disk) = open_to_read_by(source, Direct::Auto, options)?;
     scrub::scrub_to_end(&disk, half, show)
         .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
 }

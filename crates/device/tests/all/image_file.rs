@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use dendro_device::{
@@ -311,4 +313,38 @@ fn the_lock_holds_between_processes_and_ends_with_a_killed_one() {
     other.child.kill().unwrap();
     other.child.wait().unwrap();
     FileDevice::open(&path).unwrap();
+}
+
+#[test]
+fn reads_through_the_page_cache_see_each_write_that_has_returned() {
+    let folder = folder();
+    let path = folder.path().join("volume");
+    let device = OpenOptions::new().direct(Direct::Writes).create(&path, MIB).unwrap();
+    if !device.is_direct() {
+        return;
+    }
+    const ROUNDS: u64 = 1000;
+    let place = 7 * BLOCK_SIZE as u64;
+    let written = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut all = vec![0; MIB as usize];
+                while written.load(Ordering::Acquire) < ROUNDS {
+                    let least = written.load(Ordering::Acquire);
+                    // With what lies around, so that the page cache has it while it is written.
+                    device.read_at(0, &mut all).unwrap();
+                    let at = place as usize;
+                    let seen = u64::from_le_bytes(all[at..at + 8].try_into().unwrap());
+                    assert!(seen >= least, "{seen} after {least}");
+                }
+            });
+        }
+        let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+        for round in 1..=ROUNDS {
+            block[..8].copy_from_slice(&round.to_le_bytes());
+            device.write_at(place, &block).unwrap();
+            written.store(round, Ordering::Release);
+        }
+    });
 }
