@@ -9,6 +9,7 @@ use dendro_disk::{LogicalDisk, View};
 use crate::data::{copy, fallocate, read, write};
 use crate::error::Result;
 use crate::namespace::{create, link, lookup, readdir, remove, rename, symlink};
+use crate::privileges::Privileges;
 use crate::state::FsState;
 use crate::types::{
     AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FormatOptions, Ino, LongChange,
@@ -366,7 +367,17 @@ impl FileSystem {
     /// # Errors
     /// As [`Self::read`], and `FileTooBig`, `NotPermitted`.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Result<usize> {
-        write::write(&self.state, ino, offset, data, kill_priv)
+        write::write(&self.state, ino, offset, data, Privileges::of_change(kill_priv))
+    }
+
+    /// Writes `data` at `offset`, as [`Self::write`] does, that the kernel has collected. When the
+    /// program wrote it, the kernel removed the privileges that a write removes. Those that the
+    /// file has by now were given to it later, and stay.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_back(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        write::write(&self.state, ino, offset, data, Privileges::None)
     }
 
     /// The first offset that is not below `offset` and lies in data, or in a hole.

@@ -9,6 +9,24 @@ use crate::state::FsState;
 use crate::types::Ino;
 use crate::xattr;
 
+/// Which privileges a write takes from its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privileges {
+    /// None.
+    None,
+    /// Its capabilities.
+    Capabilities,
+    /// Its capabilities and set-id bits.
+    All,
+}
+
+impl Privileges {
+    /// Those that a change of data takes, which clears the set-id bits too with `kill_priv`.
+    pub(crate) const fn of_change(kill_priv: bool) -> Self {
+        if kill_priv { Self::All } else { Self::Capabilities }
+    }
+}
+
 /// Removes the capabilities of a file that is being changed and, with `set_ids`, clears its set-id
 /// bits. The set-group-id bit of a file that its group cannot execute has another meaning, and
 /// stays.

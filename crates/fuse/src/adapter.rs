@@ -467,11 +467,13 @@ impl FileSystem for Adapter {
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
         let fs = self.current.lock();
-        let mut written = fs.write(Ino(node), how.offset, data, how.kill_priv);
-        if how.is_cached {
+        let written = if how.is_cached {
             // This writes back a mapped file, or what was collected. Its fsync gets this error.
-            written = written.map_err(FsError::when_syncing);
-        }
+            let written = fs.write_back(Ino(node), how.offset, data);
+            written.map_err(FsError::when_syncing)
+        } else {
+            fs.write(Ino(node), how.offset, data, how.kill_priv)
+        };
         let len = self.answer("write", written)?;
         if how.is_cached && self.kernel_collects.load(Ordering::Relaxed) {
             // The kernel knows the size and the times, but not how many blocks the file has by now.

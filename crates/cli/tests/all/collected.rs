@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
+use rustix::io::Errno;
+
 use crate::common::{Scratch, is_root, skips_mounts, wait_until};
 
 fn mounted(options: &str) -> Scratch {
@@ -180,4 +183,29 @@ fn the_error_of_a_write_that_does_not_fit_comes_with_fsync() {
     fs::write(scratch.inside("small"), "fits").unwrap();
     scratch.umount();
     scratch.dendro(["check", "-q", &scratch.image()]).succeeds();
+}
+
+#[test]
+fn a_capability_stays_that_is_given_to_a_file_between_writing_and_closing() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = mounted("commit=3600");
+    let capability: Vec<u8> =
+        [0x0200_0001_u32, 1 << 10, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect();
+    let name = "security.capability";
+    let read = |file: &File| {
+        let mut value = [0; 64];
+        fgetxattr(file, name, &mut value[..]).map(|len| value[..len].to_vec())
+    };
+    // As `cp --preserve=xattr` does it.
+    let mut file = File::create(scratch.inside("program")).unwrap();
+    file.write_all(&[7; 5000]).unwrap();
+    fsetxattr(&file, name, &capability, XattrFlags::empty()).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(read(&file), Ok(capability));
+    file.write_all(b"changed").unwrap();
+    assert_eq!(read(&file), Err(Errno::NODATA), "a write takes it away");
+    drop(file);
+    scratch.umount();
 }

@@ -8,6 +8,7 @@ use super::read::read_range;
 use super::write::write_locked;
 use crate::error::{FsError, Result};
 use crate::layout::inode::{Inode, InodeState};
+use crate::privileges::Privileges;
 use crate::state::{FsState, Node, WriteGuard};
 use crate::types::{Ino, LongChange, MAX_FILE_SIZE_BYTES};
 
@@ -143,7 +144,8 @@ fn write_chunk(
     match chunk {
         Chunk::Data(0) => Ok(0),
         Chunk::Data(len) => {
-            write_locked(fs, guard, at.to, &buf[..len as usize], kill_priv)?;
+            let drops = Privileges::of_change(kill_priv);
+            write_locked(fs, guard, at.to, &buf[..len as usize], drops)?;
             Ok(len)
         }
         Chunk::Hole(len) => {

@@ -5,17 +5,17 @@ use dendro_disk::{Aru, PAGE_SIZE};
 use super::pages::{PAGE, holes_in, prepare_pages};
 use crate::error::{FsError, Result};
 use crate::layout::inode::{Inode, InodeState, MAX_INLINE_FILE_LEN};
-use crate::privileges::drop_privileges;
+use crate::privileges::{Privileges, drop_privileges, has_privileges};
 use crate::state::{FsState, WriteGuard};
 use crate::types::{Ino, MAX_FILE_SIZE_BYTES};
 
-/// See [`crate::FileSystem::write`].
+/// See [`crate::FileSystem::write`] and [`crate::FileSystem::write_back`].
 pub(crate) fn write(
     fs: &FsState,
     ino: Ino,
     offset: u64,
     data: &[u8],
-    kill_priv: bool,
+    drops: Privileges,
 ) -> Result<usize> {
     fs.check_writable()?;
     let node = fs.node(ino);
@@ -26,7 +26,7 @@ pub(crate) fn write(
     }
     let room = MAX_FILE_SIZE_BYTES.checked_sub(offset).filter(|&room| room > 0);
     let len = room.ok_or(FsError::FileTooBig)?.min(data.len() as u64) as usize;
-    write_locked(fs, &mut guard, offset, &data[..len], kill_priv)?;
+    write_locked(fs, &mut guard, offset, &data[..len], drops)?;
     Ok(len)
 }
 
@@ -36,7 +36,7 @@ pub(super) fn write_locked(
     guard: &mut WriteGuard<'_>,
     offset: u64,
     data: &[u8],
-    kill_priv: bool,
+    drops: Privileges,
 ) -> Result<()> {
     if offset < guard.inode().size {
         guard.inode().check_rewritable()?;
@@ -61,8 +61,8 @@ pub(super) fn write_locked(
     let now = fs.now();
     (inode.mtime, inode.ctime) = (now, now);
     let mut edits = fs.edits();
-    if kill_priv || inode.state.contains(InodeState::CAPABILITY) {
-        drop_privileges(fs, &mut edits, ino, &mut inode, kill_priv)?;
+    if drops != Privileges::None && has_privileges(&inode) {
+        drop_privileges(fs, &mut edits, ino, &mut inode, drops == Privileges::All)?;
     }
     fs.commit_edits(aru, edits, guard, inode)
 }

@@ -38,6 +38,9 @@ fn changes_by_others_take_set_id_bits_and_capabilities_away() {
     fs.write(ino, 0, b"x", false).unwrap();
     assert_eq!(perm(), 0o6755, "the superuser's writing leaves the bits, not the capability");
     arm(0o6755);
+    fs.write_back(ino, 0, b"x").unwrap();
+    assert_eq!(fs.getxattr(ino, b"security.capability").unwrap(), b"cap", "it came later");
+    assert_eq!(fixture.attr(ino).perm, 0o6755);
     fixture.set(ino, SetAttr { size_bytes: Some(1), kill_priv: true, ..SetAttr::default() });
     assert_eq!(perm(), 0o755);
     arm(0o6755);
