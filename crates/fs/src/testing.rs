@@ -25,7 +25,7 @@ pub use driver::Driver;
 pub use generator::{Generator, Profile};
 pub use model::Model;
 pub use readable::{ReadableNode, ReadableTree};
-pub use tree::{Tree, TreeNode};
+pub use tree::{PAGE, Tree, TreeNode, digest};
 
 use crate::types::{Caller, FallocateFlags, FileKind, FileTime, RenameFlags, XattrFlags};
 

@@ -6,7 +6,8 @@ mod session;
 mod state;
 mod system;
 
-pub(crate) use script::ROOT_MODE;
+pub(crate) use script::{Act, ROOT_MODE, Script};
 pub(crate) use session::NO_SPACE;
 pub use state::{FsState, FsSystem};
+pub(crate) use state::{Mounted, tree_of, verify};
 pub(crate) use system::create_on;

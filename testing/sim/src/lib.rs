@@ -16,6 +16,7 @@
 //! - [`flipped`]: crash images with one flipped bit.
 //! - [`damaged`]: images with damage of all kinds.
 //! - [`files`]: the file system over a disk as a system, compared with its own model.
+//! - [`collected`]: the file system below a kernel that collects what programs write.
 //! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them
 //!   again.
 //! - [`workload`]: what a seed's work is like.
@@ -27,6 +28,7 @@
 //! `soak --seed N --event M --image K` (with `--files` for the file system) does it again.
 
 pub mod campaign;
+pub mod collected;
 pub mod crash;
 pub mod damaged;
 pub mod disk;

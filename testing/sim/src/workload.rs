@@ -4,6 +4,7 @@ use dendro_base::Rng;
 use dendro_disk::testgen::Profile;
 
 use crate::campaign::Effort;
+use crate::collected::CollectedSystem;
 use crate::disk::DiskSystem;
 use crate::disk::threads::crowded::Crowd;
 use crate::files::FsSystem;
@@ -163,6 +164,15 @@ pub fn files_of_seed(seed: u64) -> (FsSystem<LogEngine>, Effort) {
     };
     let inode_cache_len = if rng.chance(50) { 0 } else { 1000 };
     (FsSystem { engine, profile, inode_cache_len }, effort)
+}
+
+/// The file system below a kernel that collects that `seed` makes, and how much is done with it.
+/// Programs have few files, so that they often write to one that is open.
+#[must_use]
+pub fn collected_of_seed(seed: u64) -> (CollectedSystem<LogEngine>, Effort) {
+    let (mut files, effort) = files_of_seed(seed.rotate_left(4));
+    files.profile.target_files = files.profile.target_files.min(12);
+    (CollectedSystem { files, bug: None }, Effort { point_count: Some(40), ..effort })
 }
 
 /// What kind of work a seed does.

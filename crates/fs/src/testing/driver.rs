@@ -47,10 +47,21 @@ impl Driver {
             Failure::Fs(error) => error.errno(),
             Failure::Errno(number) => number,
         });
+        self.forget_looked_up();
+        outcome
+    }
+
+    /// The number of a file that exists.
+    pub fn ino(&mut self, file: &FileRef) -> Option<Ino> {
+        let found = self.file(file).ok();
+        self.forget_looked_up();
+        found
+    }
+
+    fn forget_looked_up(&mut self) {
         for ino in std::mem::take(&mut self.looked_up) {
             self.fs.forget(ino, 1);
         }
-        outcome
     }
 
     fn counted(&mut self, attr: Attr) -> Attr {

@@ -169,6 +169,13 @@ impl Model {
         (0..SLOT_COUNT).filter(|&slot| self.slots[slot].is_some()).collect()
     }
 
+    /// The paths of a file; none if it does not exist, or has no name.
+    #[must_use]
+    pub fn paths_of(&self, file: &FileRef) -> Vec<String> {
+        let Ok(wanted) = self.file(file) else { return Vec::new() };
+        self.walk().into_iter().filter(|(_, id)| *id == wanted).map(|(path, _)| path).collect()
+    }
+
     /// Everything that users can see.
     #[must_use]
     pub fn tree(&self) -> Tree {

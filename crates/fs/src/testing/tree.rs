@@ -10,7 +10,7 @@ use crate::filesystem::FileSystem;
 use crate::types::{Attr, FileKind, FileTime, Ino, Seek};
 
 /// The length of the units of data in [`TreeNode::pages`].
-pub(super) const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 
 /// Everything that users can see of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,9 @@ pub struct Tree {
     pub nodes: BTreeMap<String, TreeNode>,
 }
 
-/// A hash to compare contents.
-pub(super) fn digest(bytes: &[u8]) -> u64 {
+/// A hash to compare contents, as in [`TreeNode::pages`] and [`TreeNode::xattrs`].
+#[must_use]
+pub fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);
     hasher.finish()

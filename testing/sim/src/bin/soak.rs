@@ -55,6 +55,9 @@ struct Arguments {
     /// Crash the file system over the disk, rather than the disk alone
     #[arg(long)]
     files: bool,
+    /// Crash the file system below a kernel that collects what programs write (order=close)
+    #[arg(long, conflicts_with_all = ["files", "large"])]
+    collected: bool,
     /// Crash each seed at so many random points, rather than as its kind of work says
     #[arg(long)]
     points: Option<u64>,
@@ -117,6 +120,8 @@ fn main() -> ExitCode {
             })
         } else if arguments.files {
             run(&arguments, &tally, workload::files_of_seed)
+        } else if arguments.collected {
+            run(&arguments, &tally, workload::collected_of_seed)
         } else if arguments.mirrored {
             run(&arguments, &tally, workload::mirrored_of_seed)
         } else if arguments.spread {

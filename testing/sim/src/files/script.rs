@@ -8,7 +8,7 @@ pub(crate) const ROOT_MODE: u32 = 0o755;
 
 /// Everything that was done, the last act first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Script(Option<Arc<Scene>>);
+pub(crate) struct Script(Option<Arc<Scene>>);
 
 #[derive(Debug)]
 struct Scene {
@@ -17,7 +17,7 @@ struct Scene {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// A step and its number, which is its time.
     Step(u64, Step),
     /// All open files were closed.
@@ -25,12 +25,12 @@ pub(super) enum Act {
 }
 
 impl Script {
-    pub(super) fn then(&self, act: Act) -> Self {
+    pub(crate) fn then(&self, act: Act) -> Self {
         Self(Some(Arc::new(Scene { before: self.clone(), act })))
     }
 
     /// The model after it.
-    pub(super) fn perform(&self) -> Model {
+    pub(crate) fn perform(&self) -> Model {
         let mut acts = Vec::new();
         let mut at = self;
         while let Some(scene) = &at.0 {

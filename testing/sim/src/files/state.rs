@@ -25,21 +25,21 @@ pub struct FsSystem<E> {
 /// A moment of the work on a file system.
 #[derive(Clone, Debug)]
 pub struct FsState {
-    pub(super) tree: Arc<Tree>,
+    pub(crate) tree: Arc<Tree>,
     /// The acts that led to it, from which its model can be made again.
-    pub(super) script: Script,
+    pub(crate) script: Script,
 }
 
 /// A mounted file system with what it stands on.
-pub(super) struct Mounted<D> {
-    pub(super) fs: Arc<FileSystem>,
-    pub(super) disk: Arc<D>,
-    pub(super) clock: Arc<StepClock>,
+pub(crate) struct Mounted<D> {
+    pub(crate) fs: Arc<FileSystem>,
+    pub(crate) disk: Arc<D>,
+    pub(crate) clock: Arc<StepClock>,
 }
 
 impl<E: Engine> FsSystem<E> {
     /// Opens the disk, sees that it holds a file system without faults, and mounts that.
-    pub(super) fn mount(&self, device: &Arc<SimDevice>) -> Outcome<Mounted<E::Disk>> {
+    pub(crate) fn mount(&self, device: &Arc<SimDevice>) -> Outcome<Mounted<E::Disk>> {
         let disk = Arc::new(self.engine.open(Arc::clone(device) as Arc<dyn Device>)?);
         self.engine.verify(&**device).map_err(|error| format!("it is inconsistent: {error}"))?;
         verify(&*disk).map_err(|error| format!("before it is mounted: {error}"))?;
@@ -60,7 +60,7 @@ impl<E: Engine> FsSystem<E> {
 }
 
 /// Whether what the disk holds is a file system.
-pub(super) fn verify(disk: &dyn LogicalDisk) -> Outcome<()> {
+pub(crate) fn verify(disk: &dyn LogicalDisk) -> Outcome<()> {
     let findings = dendro_fs::verify(disk, View::HEAD).map_err(|error| error.to_string())?;
     match findings.first() {
         None => Ok(()),
@@ -68,6 +68,6 @@ pub(super) fn verify(disk: &dyn LogicalDisk) -> Outcome<()> {
     }
 }
 
-pub(super) fn tree_of(fs: &FileSystem) -> Outcome<Tree> {
+pub(crate) fn tree_of(fs: &FileSystem) -> Outcome<Tree> {
     Tree::of_fs(fs).map_err(|error| format!("reading failed: {error}"))
 }

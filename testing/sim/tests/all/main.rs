@@ -1,6 +1,7 @@
 //! The integration tests of the crate, in one program: each program takes time to link.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod collected_writes_survive_crashes;
 mod common;
 mod damaged_images_are_never_read_wrong;
 mod file_system_survives_crashes;
