@@ -77,6 +77,11 @@ fn change(fs: &FsState, ino: Ino, changes: &SetAttr, is_privileged: bool) -> Res
         drop_privileges(fs, &mut edits, ino, &mut inode, changes.kill_priv)?;
     }
     set_times_and_flags(&mut inode, changes, now);
+    let is_of_times = changes.size_bytes.is_none() && changes.mode.is_none();
+    if is_of_times && changes.ctime.is_some() && inode == *guard.inode() {
+        // The kernel hands over times that it has set, and that the file has already.
+        return Ok(fs.attr_of(&node, guard.inode()));
+    }
     if inode.hints() != guard.inode().hints() {
         aru.push(Op::SetHints { list: ino.lid(), hints: inode.hints() });
     }

@@ -4,7 +4,9 @@ use dendro_disk::model::ModelDisk;
 use dendro_disk::{Lid, ListCompression, LogicalDisk, View};
 
 use super::{Fixture, USER, errno, noatime};
-use crate::{Caller, FallocateFlags, FileFlags, Ino, LongChange, SetAttr, XattrFlags};
+use crate::{
+    Caller, FallocateFlags, FileFlags, FileTime, Ino, LongChange, SetAttr, SetTime, XattrFlags,
+};
 
 const ROOT_USER: Caller<'_> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -300,4 +302,19 @@ fn a_default_acl_takes_the_umasks_place() {
     assert_eq!(plain.perm, 0o640);
     assert!(fs.listxattr(plain.ino).unwrap().is_empty());
     fixture.assert_sound();
+}
+
+#[test]
+fn times_that_a_file_has_already_are_not_stored_again() {
+    let fixture = Fixture::new();
+    let ino = fixture.file_with("f", b"abc");
+    let attr = fixture.attr(ino);
+    let (mtime, ctime) = (Some(SetTime::At(attr.mtime)), attr.ctime);
+    let before = fixture.disk.last_commit();
+    let set = fixture.set(ino, SetAttr { mtime, ctime: Some(ctime), ..SetAttr::default() });
+    assert_eq!((set, fixture.disk.last_commit()), (attr, before));
+    let later = FileTime { secs: ctime.secs + 1, ..ctime };
+    fixture.set(ino, SetAttr { mtime, ctime: Some(later), ..SetAttr::default() });
+    assert_eq!(fixture.attr(ino).ctime, later);
+    assert!(fixture.disk.last_commit() > before);
 }
