@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
+use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fsetxattr, seek};
 use rustix::io::Errno;
 
 use crate::common::{Scratch, is_root, skips_mounts, wait_until};
@@ -183,6 +183,23 @@ fn the_error_of_a_write_that_does_not_fit_comes_with_fsync() {
     fs::write(scratch.inside("small"), "fits").unwrap();
     scratch.umount();
     scratch.dendro(["check", "-q", &scratch.image()]).succeeds();
+}
+
+#[test]
+fn a_copy_of_an_open_file_has_what_is_collected_of_it() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = mounted("commit=3600");
+    let mut writer = Writer::new(&scratch, "file");
+    writer.write(b"there");
+    let file = File::open(scratch.inside("file")).unwrap();
+    // Copying programs look for data in this way, and leave out the rest.
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(0));
+    assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(5));
+    drop(file);
+    writer.end();
+    scratch.umount();
 }
 
 #[test]
