@@ -18,6 +18,7 @@ use crate::callers::interrupts::Interrupts;
 use crate::convert;
 use crate::current_fs::CurrentFs;
 use crate::file_flags::{self, FlagsRequest};
+use crate::handed_over::HandedOver;
 use crate::sync_mode::{SyncMode, SyncSwitch};
 use crate::trim::{self, FITRIM};
 
@@ -77,6 +78,7 @@ pub(crate) struct Adapter {
     kernel_checks_flags: AtomicBool,
     /// Whether the kernel collects what programs write.
     kernel_collects: AtomicBool,
+    handed_over: Arc<HandedOver>,
     sync: SyncSwitch,
     /// Whether files have extended attributes for programs.
     has_xattrs: bool,
@@ -102,6 +104,7 @@ impl Adapter {
             skips_fallocate_check: AtomicBool::new(false),
             kernel_checks_flags: AtomicBool::new(false),
             kernel_collects: AtomicBool::new(false),
+            handed_over: Arc::default(),
             sync,
             has_xattrs,
             on_unmount: OnceLock::new(),
@@ -126,6 +129,11 @@ impl Adapter {
     /// counts.
     pub(crate) fn set_notifier(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
+    }
+
+    /// The files of which the kernel has handed something over that it had collected.
+    pub(crate) const fn handed_over(&self) -> &Arc<HandedOver> {
+        &self.handed_over
     }
 
     /// Notifies the kernel that a request has changed attributes, though it is of a kind that does
@@ -476,8 +484,7 @@ impl FileSystem for Adapter {
         };
         let len = self.answer("write", written)?;
         if how.is_cached && self.kernel_collects.load(Ordering::Relaxed) {
-            // The kernel knows the size and the times, but not how many blocks the file has by now.
-            self.notify_changed_attributes(node);
+            self.handed_over.add(node);
         }
         // After an asynchronous direct write the kernel sends no fsync.
         if how.flags & libc::O_DSYNC as u32 != 0 {

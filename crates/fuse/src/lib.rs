@@ -24,7 +24,9 @@
 //! - There is no writeback cache, unless [`Order::Close`] asks for it. When write(2) has returned,
 //!   the file system has the data. So recovery keeps the order of writes.
 //! - With the writeback cache the kernel decides on the size and the times of a file. It never asks
-//!   for the size again, so nothing else may change that ([`Switch::exchange`]).
+//!   for the size again, so nothing else may change that ([`Switch::exchange`]). It does not know
+//!   the number of blocks ([`BlockCounts`]), and asks for holes without a look at what it has
+//!   collected, so it is told that there are none.
 //! - Files are not opened. `open` returns `ENOSYS` once and is not called again, and so does
 //!   `create`: the kernel then uses `mknod`. That saves an open and a release for each file. So the
 //!   file system must be mounted with [`dendro_fs::Options::lookups_keep_files`].
@@ -58,6 +60,7 @@
 //! | `trim` | the ioctl of fstrim |
 //! | `current_fs` | the file system that a mount shows, which can be replaced |
 //! | `past` | the trait for snapshots |
+//! | `handed_over` | files of which the kernel has handed something over |
 //! | `sync_mode` | which changes are durable before the reply |
 //! | `adapter` | serves requests with the current file system |
 //! | `snapshot_dir` | serves requests for the hidden directory of snapshots |
@@ -72,6 +75,7 @@ mod callers;
 mod convert;
 mod current_fs;
 mod file_flags;
+mod handed_over;
 mod mount;
 mod past;
 mod router;
@@ -85,6 +89,7 @@ pub use dendro_fuse_transport::{
     Access, Choice, Error, Failure, Kind, MountResult as Result, Mounted, Requests, Timings,
     Transport, UnmountMode, unmount,
 };
+pub use handed_over::BlockCounts;
 pub use mount::{Mount, MountOptions, Order, mount_for_others, mount_for_user};
 pub use past::{Past, SnapshotId};
 pub use snapshot_dir::is_snapshot_node;

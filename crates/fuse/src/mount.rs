@@ -13,6 +13,7 @@ use dendro_fuse_transport::{
 
 use crate::adapter::{Adapter, Report, wishes};
 use crate::current_fs::CurrentFs;
+use crate::handed_over::BlockCounts;
 use crate::past::Past;
 use crate::router::Router;
 use crate::snapshot_dir::SnapshotDir;
@@ -199,6 +200,13 @@ impl Mount {
     #[must_use]
     pub fn sync_switch(&self) -> SyncSwitch {
         self.sync.clone()
+    }
+
+    /// What has the kernel ask for numbers of blocks that it does not know.
+    #[must_use]
+    pub fn block_counts(&self) -> BlockCounts {
+        let handed_over = self.session.file_system().handed_over();
+        BlockCounts::new(Arc::clone(handed_over), self.session.notifier())
     }
 
     /// How requests come.

@@ -11,6 +11,7 @@ use dendro_fuse_transport::{
 
 use crate::adapter::{Adapter, OnUnmount};
 use crate::file_flags;
+use crate::handed_over::HandedOver;
 use crate::snapshot_dir::{self, SnapshotDir, is_snapshot_node};
 
 /// Serves the requests of a mount.
@@ -38,6 +39,11 @@ impl Router {
     /// See [`Adapter::set_notifier`].
     pub(crate) fn set_notifier(&self, notifier: Notifier) {
         self.current.set_notifier(notifier);
+    }
+
+    /// See [`Adapter::handed_over`].
+    pub(crate) const fn handed_over(&self) -> &Arc<HandedOver> {
+        self.current.handed_over()
     }
 
     /// The directory of snapshots, if the node is in it.

@@ -226,3 +226,42 @@ fn a_capability_stays_that_is_given_to_a_file_between_writing_and_closing() {
     drop(file);
     scratch.umount();
 }
+
+#[test]
+fn the_blocks_of_an_open_file_are_shown_after_the_commit_interval() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = mounted("commit=1");
+    let mut writer = Writer::new(&scratch, "file");
+    writer.write(b"there");
+    let blocks = || fs::metadata(scratch.inside("file")).unwrap().blocks();
+    wait_until("the blocks are counted", || blocks() > 0);
+    writer.end();
+    scratch.umount();
+}
+
+#[test]
+fn appending_and_closing_asks_for_no_attributes() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = mounted("commit=3600");
+    let append = |count: u32| {
+        for _ in 0..count {
+            let mut options = File::options();
+            let mut file = options.append(true).create(true).open(scratch.inside("log")).unwrap();
+            file.write_all(&[7; 4096]).unwrap();
+        }
+    };
+    append(1);
+    let lookups = || {
+        let stat = scratch.dendro(["stat", "--json", &scratch.mount_point()]).succeeds().out;
+        let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+        stat["latency"]["lookup"]["requests"].as_u64().unwrap()
+    };
+    let before = lookups();
+    append(100);
+    assert!(lookups() - before < 50, "{} after {before}", lookups());
+    scratch.umount();
+}

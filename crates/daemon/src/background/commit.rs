@@ -24,7 +24,10 @@ impl Daemon<'_> {
     pub(crate) fn collect_at_intervals(&self) {
         let interval = || self.options.lock().commit_interval;
         while !self.stop.wait(interval()) {
-            self.views.all().iter().for_each(|view| _ = view.ask_for_collected());
+            for view in self.views.all() {
+                view.refresh_block_counts();
+                view.ask_for_collected();
+            }
         }
     }
 

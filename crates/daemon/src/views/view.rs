@@ -8,7 +8,7 @@ use dendro_base::{Clock, SystemClock, Timestamp};
 use dendro_control::ViewInfo;
 use dendro_disk::{Versions, View};
 use dendro_fs::FileSystem;
-use dendro_fuse::{Mount, Order, Switch, SyncSwitch, UnmountMode, unmount};
+use dendro_fuse::{BlockCounts, Mount, Order, Switch, SyncSwitch, UnmountMode, unmount};
 
 use super::automatic_snapshots::AutomaticSnapshots;
 use super::closing::Closing;
@@ -45,6 +45,8 @@ pub(crate) struct MountedView {
     kernel_options: Mutex<Vec<String>>,
     /// Changes whether each change is durable before the reply (`sync`).
     sync: SyncSwitch,
+    /// Has the kernel ask again how many blocks files have.
+    block_counts: BlockCounts,
     closing: Arc<Closing>,
     /// Whether it is mounted as a block device, which the mount has claimed.
     is_fuseblk: bool,
@@ -86,6 +88,7 @@ impl MountedView {
             options: Mutex::new(options.clone()),
             kernel_options: Mutex::default(),
             sync: mount.sync_switch(),
+            block_counts: mount.block_counts(),
             mount_point,
             device,
             mount_id,
@@ -227,6 +230,11 @@ impl MountedView {
             );
         }
         true
+    }
+
+    /// Has the kernel ask again how many blocks files have of which it has handed something over.
+    pub(crate) fn refresh_block_counts(&self) {
+        self.block_counts.refresh();
     }
 
     /// Has the kernel hand over what it has collected, and waits for that.
