@@ -51,8 +51,13 @@ struct Args {
     /// A source tree, as a tarball: unpacked, looked through, read, removed
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// Which operations: on names, small files, blocks, large files, those with fsync, and the tree
-    #[arg(long, value_delimiter = ',', default_value = "names,small,blocks,bulk,synced,tree")]
+    /// Which operations: on names, small files, blocks, large files, those with fsync, what
+    /// programs do, and the tree
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "names,small,blocks,bulk,synced,programs,tree"
+    )]
     only: Vec<String>,
     /// The size of the device, in MiB
     #[arg(long, default_value_t = 4096)]

@@ -56,6 +56,66 @@ pub(super) struct Workload<'a> {
     pub(super) figures: Vec<Figure>,
 }
 
+/// The files of a client of PostMark.
+const POOL_LEN: usize = 500;
+/// The accounts of a client of TPC-B.
+const ACCOUNTS_MIB: usize = 32;
+const ACCOUNT_LEN: usize = 100;
+
+/// The files of a client of PostMark, by number.
+struct Pool<'a> {
+    directory: &'a Path,
+    files: Vec<u64>,
+    made_count: u64,
+    rng: Rng,
+}
+
+impl<'a> Pool<'a> {
+    fn new(directory: &'a Path, client: usize) -> Self {
+        Self { directory, files: Vec::new(), made_count: 0, rng: Rng::new(client as u64 + 3) }
+    }
+
+    fn path(&self, file: u64) -> PathBuf {
+        self.directory.join(format!("mail{file}"))
+    }
+
+    /// A file of the pool.
+    fn some(&mut self) -> usize {
+        self.rng.below(self.files.len() as u64) as usize
+    }
+
+    /// The length of a file, or of a change of one.
+    fn len(&mut self) -> usize {
+        500 + self.rng.below(9_500) as usize
+    }
+
+    fn make(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.made_count += 1;
+        self.files.push(self.made_count);
+        let len = self.len();
+        File::create_new(self.path(self.made_count))?.write_all(&bytes[..len])
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        let at = self.some();
+        let file = self.files.swap_remove(at);
+        fs::remove_file(self.path(file))?;
+        // There is always one left for what comes next.
+        if self.files.is_empty() { self.make(&[0; 500]) } else { Ok(()) }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let at = self.some();
+        fs::read(self.path(self.files[at])).map(drop)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (at, len) = (self.some(), self.len());
+        let path = self.path(self.files[at]);
+        OpenOptions::new().append(true).open(path)?.write_all(&bytes[..len])
+    }
+}
+
 /// Each client's own directory or file.
 fn own(root: &Path, what: &str, client: usize) -> PathBuf {
     root.join(format!("{what}-{client}"))
@@ -82,6 +142,7 @@ impl Workload<'_> {
                 "blocks" => self.blocks()?,
                 "bulk" => self.bulk()?,
                 "synced" => self.synced()?,
+                "programs" => self.programs()?,
                 "tree" => {}
                 other => return Err(io::Error::other(format!("no operations are \"{other}\""))),
             }
@@ -281,6 +342,57 @@ impl Workload<'_> {
             file.sync_all()?;
             fs::rename(&new, path(*client, "old"))?;
             directory.sync_all()
+        })
+    }
+
+    /// What mail servers and databases do with files, in small.
+    fn programs(&mut self) -> io::Result<()> {
+        let name = format!("programs-of-{}", self.clients);
+        let directories = self.directories(&name)?;
+        let count = self.each(self.scale.files);
+        // PostMark (Katcher 1997): a file is made or removed, and another one read or appended to.
+        let bytes = random_bytes(4, 16 * KIB);
+        let pool = |client: usize| {
+            let mut files = Pool::new(&directories[client], client);
+            (0..POOL_LEN).try_for_each(|_| files.make(&bytes))?;
+            Ok(files)
+        };
+        self.measure(("PostMark", "/s", 1.0), None, count, pool, |files, _| {
+            match files.rng.below(2) {
+                0 => files.make(&bytes)?,
+                _ => files.remove()?,
+            }
+            match files.rng.below(2) {
+                0 => files.read(),
+                _ => files.append(&bytes),
+            }
+        })?;
+        // TPC-B: the balance of an account changes, and a line is written into the history.
+        let accounts = |client: usize| {
+            let path = directories[client].join("accounts");
+            let mut how = OpenOptions::new();
+            let file = how.read(true).write(true).create_new(true).open(path)?;
+            let large = random_bytes(5, MIB);
+            (0..ACCOUNTS_MIB).try_for_each(|at| file.write_all_at(&large, (at * MIB) as u64))?;
+            file.sync_all()?;
+            let history = File::create_new(directories[client].join("history"))?;
+            Ok((file, history, Rng::new(client as u64 + 1)))
+        };
+        // So many that most pages of accounts are changed several times.
+        let name = ("TPC-B, fsync each 50", "/s", 1.0);
+        self.measure(name, None, 5 * count, accounts, |state, at| {
+            let (accounts, history, rng) = state;
+            let mut account = [0; ACCOUNT_LEN];
+            let place = rng.below((ACCOUNTS_MIB * MIB / ACCOUNT_LEN) as u64) * ACCOUNT_LEN as u64;
+            accounts.read_exact_at(&mut account, place)?;
+            account[0] = account[0].wrapping_add(1);
+            accounts.write_all_at(&account, place)?;
+            history.write_all(&account[..ACCOUNT_LEN / 2])?;
+            if at % 50 == 49 {
+                history.sync_data()?;
+                accounts.sync_data()?;
+            }
+            Ok(())
         })
     }
 
