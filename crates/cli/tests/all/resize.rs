@@ -226,8 +226,8 @@ fn devices_that_hold_the_same_become_longer_together_and_shorter_again_but_for_t
     // What is said to be the least is that.
     let said = scratch.dendro(["resize", &two, "8M"]).fails(1, &["it needs"]).err;
     let least = said.split("it needs ").nth(1).unwrap().split(' ').next().unwrap();
-    // It is told with three digits.
-    let segments = (least.parse::<f64>().unwrap() * 8.0).ceil() as u64;
+    // It is told with three digits, and rounded up.
+    let segments = (least.parse::<f64>().unwrap() * 8.0).floor() as u64;
     let to = |segments: u64| (segments * MIB / 8).to_string();
     scratch.dendro(["resize", "-q", &two, &to(segments - 1)]).fails(1, &["it needs"]);
     scratch.dendro(["resize", "-q", &two, &to(segments)]).succeeds();
