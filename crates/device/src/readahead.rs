@@ -21,8 +21,9 @@ use self::windows::{
 use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, Part, ReadOf, Result, range};
 
 /// A device that reads ahead: for small reads that lie near each other, in any order, it reads the
-/// surroundings as well, and keeps at most 16 MiB of them, or as little as is asked for. While
-/// these turn out to be useless it stops, except for an attempt now and then.
+/// surroundings as well, and keeps at most 16 MiB of them, or as little as is asked for, and 4 MiB
+/// of buffers for what it reads next. While these turn out to be useless it stops, except for an
+/// attempt now and then.
 pub struct ReadAhead<D> {
     device: D,
     max_windows: usize,
