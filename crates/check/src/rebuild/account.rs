@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use dendro_base::units::PAGE_SIZE;
+use dendro_format::compression::check_kind;
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::{Addr, Chunk, CompressedPages, Key, Layout, PageRef, SegmentNo, Value};
 
@@ -141,11 +142,12 @@ impl Account {
         self.live.get(segment.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Whether a page can be taken into the map: its block lies in the log, and is nobody else's.
+    /// Whether a page can be taken into the map: its block can be read, lies in the log, and is
+    /// nobody else's.
     pub(super) fn admits(&self, page: PageRef) -> bool {
         let len_bytes = u64::from(page.footprint_bytes());
         page.len_bytes == 0
-            || page.compression == 0
+            || check_kind(&page).is_ok()
                 && self.layout.holds(page.addr, len_bytes)
                 && self.extents.is_free(page.addr, len_bytes)
     }

@@ -12,4 +12,5 @@ mod hostile_images;
 mod lost_end;
 mod rebuild;
 mod rebuild_base;
+mod rebuild_content;
 mod rebuild_log;
