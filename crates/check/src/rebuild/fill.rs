@@ -69,12 +69,15 @@ impl Filler<'_> {
 
     /// Restores the entries of lists of which only the content is left, or to which the log behind
     /// the checkpoint adds some. It is better to bring back a list too many than to lose one.
+    ///
+    /// A list's first entry is lost too if there is older content: the entry was replaced since, as
+    /// by new hints, but the versions from before have the list and what was in it.
     fn restore_lists(&self, filled: &mut Filled, slice: &Slice<'_>, deleted: &BTreeSet<u64>) {
-        let mut lists = BTreeSet::new();
+        let mut first_entries: BTreeMap<u64, Key> = BTreeMap::new();
         let mut lost: BTreeMap<u64, Key> = BTreeMap::new();
         for key in filled.keys().filter(|key| key.list < FIRST_SYSTEM_LIST) {
             if key.space == Space::List {
-                lists.insert(key.list);
+                first_entries.entry(key.list).or_insert(*key);
             } else {
                 let entry = Key { space: Space::List, index: 0, ..*key };
                 let oldest = lost.entry(key.list).or_insert(entry);
@@ -85,8 +88,13 @@ impl Filler<'_> {
         for (list, key) in self.later {
             lost.entry(*list).or_insert(*key);
         }
-        let is_lost = |list: &u64| !lists.contains(list) && !deleted.contains(list);
-        for (_, key) in lost.into_iter().filter(|(list, _)| is_lost(list)) {
+        // A branch has a higher number than its ancestors, so what lies before the first entry has
+        // no entry of an ancestor either.
+        let is_lost = |key: &Key| match first_entries.get(&key.list) {
+            Some(first) => key < first,
+            None => !deleted.contains(&key.list),
+        };
+        for key in lost.into_values().filter(is_lost) {
             let first = Key::first(key.list, Space::List, 0);
             if gaps.of(&key).is_some_and(|gap| gap.from <= first) {
                 filled.insert(key, Aged { value: Value::List(Hints::default()), age: 0 });

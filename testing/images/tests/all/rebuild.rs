@@ -21,7 +21,7 @@ use dendro_policy::{Classes, Scatter};
 use crate::common::new_disk;
 
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
-const ALL: [(Contents, End); 12] = [
+const ALL: [(Contents, End); 14] = [
     (Contents::Plain, End::Clean),
     (Contents::Plain, End::Crashed),
     (Contents::Versions, End::Clean),
@@ -34,6 +34,8 @@ const ALL: [(Contents, End); 12] = [
     (Contents::Clients, End::Crashed),
     (Contents::Quotas, End::Clean),
     (Contents::Quotas, End::Crashed),
+    (Contents::Counted, End::Clean),
+    (Contents::Counted, End::Crashed),
 ];
 
 pub(crate) fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevice>)> {

@@ -73,7 +73,7 @@ fn with_small_commits() -> Vec<u8> {
 }
 
 /// Where the partial segments of the main log lie.
-fn log_of(bytes: &[u8]) -> Vec<u64> {
+pub(crate) fn log_of(bytes: &[u8]) -> Vec<u64> {
     let device = MemoryDevice::from_bytes(bytes);
     let volume = Volume::open(&device).expect("it works");
     let layout = volume.layout();
