@@ -432,11 +432,13 @@ impl VersionTable {
     }
 
     /// Removes `branch` if it is an ancestor that is no longer needed, then its parent in the same
-    /// way, and so on.
+    /// way, and so on. The first branch stays: without a record of it, a disk takes it for one with
+    /// a head.
     fn prune(&mut self, branch: u32) {
         let mut next = Some(branch);
         while let Some(branch) = next {
-            if !self.is_ancestor(branch) || self.pins(branch).next().is_some() {
+            let is_needed = branch == 0 || self.pins(branch).next().is_some();
+            if !self.is_ancestor(branch) || is_needed {
                 return;
             }
             next = self.parent(branch).map(|(parent, _)| parent);

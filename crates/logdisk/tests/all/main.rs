@@ -10,6 +10,7 @@ mod conforms;
 mod damaged_versions;
 mod discards;
 mod external;
+mod first_branch;
 mod flushing;
 mod frozen;
 mod host_full;
