@@ -141,9 +141,15 @@ impl State {
         hints: Hints,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        if self.has_no_past(branch, list) {
-            let ancestry = self.versions.head_ancestry(branch)?;
-            if !self.has_list(ancestry, list, nodes)? {
+        let ancestry = self.versions.head_ancestry(branch)?;
+        if !self.has_list(ancestry, list, nodes)? {
+            // When the log is applied again, something may be left of a list that the branch has
+            // deleted: the log does not tell that all of it had been taken out by then.
+            let had_one = self.newest(ancestry, ItemKey::list(list), nodes)?.is_some();
+            if had_one || self.removals.contains(list) {
+                self.make_way(list, Remains::TakenOut, nodes)?;
+            }
+            if self.has_no_past(branch, list) {
                 // The list may not be taken for the only one of its number.
                 self.young_lists.first = self.next_list;
             }

@@ -23,6 +23,7 @@ mod reformatting;
 mod remade_lists;
 mod removals;
 mod resizing;
+mod restored_lists;
 mod reuse;
 mod scrub;
 mod several_devices;
