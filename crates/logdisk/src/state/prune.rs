@@ -4,8 +4,9 @@
 //! the epoch of the entry and the next entry of the same item. For a chunk this holds page by page.
 //! A version here is a snapshot, an epoch that another branch was made from, or the head. An entry
 //! that no version sees is removed and its blocks are freed, and so are tombstones and holes that
-//! hide nothing any more. An epoch that a branch was made from counts only as long as something of
-//! the item is inherited through that branch ([`Inheritance`]).
+//! hide nothing any more. The tombstone of a list also hides what is in it: it stays as long as an
+//! ancestor of its branch has the list. An epoch that a branch was made from counts only as long as
+//! something of the item is inherited through that branch ([`Inheritance`]).
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -195,6 +196,15 @@ impl State {
         newest.map_or(0, |(_, slots)| *slots)
     }
 
+    /// Whether entries of a list remain in ancestors of `branch`, if only such as the branch does
+    /// not see. What the branch would see of the content may be older, and is hidden by the list's
+    /// tombstone alone.
+    fn has_of_ancestors(&self, branch: u32, remaining: &Remaining) -> bool {
+        let ancestry = self.versions.whole_ancestry(branch);
+        ancestry
+            .is_some_and(|ancestry| remaining.iter().any(|(key, _)| ancestry.passes(key.branch)))
+    }
+
     /// The entries of an item without those that belong to a deleted list of the number.
     pub(crate) fn without_remains<'e>(&self, entries: &'e [Entry]) -> Cow<'e, [Entry]> {
         let first_epoch = entries.first().map_or(0, |(key, _)| self.removals.first_epoch(key.list));
@@ -247,6 +257,9 @@ impl State {
             next = key.epoch;
         }
         let mut under = self.slots_under(branch, remaining);
+        if under == 0 && own[0].0.space == Space::List && self.has_of_ancestors(branch, remaining) {
+            under = u32::MAX;
+        }
         for ((key, value), seen) in own.iter().zip(seen) {
             if seen && (*value != Value::Tombstone || under != 0) {
                 under = u32::MAX;

@@ -136,6 +136,11 @@ impl<'a> Ancestry<'a> {
         Some(at)
     }
 
+    /// Whether anything of `branch` can be seen.
+    pub(crate) fn passes(&self, branch: u32) -> bool {
+        self.next_at_most(self.nearest, branch).is_some_and(|at| at.branch == branch)
+    }
+
     /// Whether what was written under `key` can be seen.
     pub(crate) fn sees(&self, key: &Key) -> bool {
         self.next_at_most(self.nearest, key.branch)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use dendro_check::{Options, verify};
 use dendro_device::Device;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Result, Versions, View};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListHints, Locality, LogicalDisk, Op, Result, Versions, View,
+};
 use dendro_logdisk::LogDisk;
 
 use crate::common::{delete, drain, formatted, list_of, open};
@@ -100,6 +102,35 @@ fn a_branch_that_has_deleted_an_inherited_list_does_not_see_it_again() {
             restore(&disk, branch, list).expect("no version has it");
             let what = format!("{count} records, {crashes}");
             assert_restored(&device, disk, branch, list, &what);
+        }
+    }
+}
+
+#[test]
+fn a_branch_does_not_see_a_deleted_list_again_whose_entry_its_parent_has_replaced() {
+    for count in COUNTS {
+        for crashes in [false, true] {
+            let (device, mut disk) = formatted(64 << 20);
+            let list = list_of(&disk, View::HEAD, count);
+            let branch = disk.branch_off(View::HEAD, "branch").expect("there is room").head();
+            delete(&disk, branch, list);
+            let snapshot = disk.snapshot(0, None).expect("there is room").view();
+            let mut aru = Aru::new(View::HEAD);
+            let hints = ListHints { locality: Locality::Clustered, ..ListHints::default() };
+            aru.push(Op::SetHints { list, hints });
+            disk.commit(aru).expect("there is room");
+            disk.delete(snapshot).expect("it is there");
+            take_out(&disk);
+            if crashes {
+                disk = crash(&device, disk);
+                take_out(&disk);
+            }
+            assert_eq!(restore(&disk, branch, list), Err(Error::ListExists(list)));
+            assert_eq!(disk.record(branch, list, 3), Ok(None));
+            delete(&disk, View::HEAD, list);
+            take_out(&disk);
+            restore(&disk, branch, list).expect("no version has it");
+            assert_restored(&device, disk, branch, list, &format!("{count} records, {crashes}"));
         }
     }
 }
