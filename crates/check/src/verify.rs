@@ -228,14 +228,14 @@ fn mark_overlaps(
         let Entries::Leaf(entries) = &node.entries else { continue };
         for (key, value) in entries {
             let Value::Chunk(chunk) = value else { continue };
-            for (slot, page) in chunk.iter() {
+            for (slots, page) in chunk.blocks() {
                 let len_bytes = page.footprint_bytes().into();
                 if layout.holds(page.addr, len_bytes)
                     && !log.may_have_reused(layout.segment_of(page.addr))
                     && marks.mark(page.addr, len_bytes)
                 {
                     let detail = format!("page of {key} at {}, {len_bytes} bytes", page.addr);
-                    let about = Some(About::Entry(*key, 1 << slot));
+                    let about = Some(About::Entry(*key, slots));
                     findings.add_about(about, FindingKind::Overlap, detail);
                 }
             }

@@ -17,6 +17,13 @@ const KIND_SHIFT: u8 = 5;
 const KIND_WHOLE: u8 = 0;
 const KIND_BLOCK: u8 = 1;
 const KIND_ZERO: u8 = 2;
+const KIND_FRAME: u8 = 3;
+
+/// In [`PageRef::flags`]: the block is a frame, and the bits below say which of its pages this is.
+const IN_FRAME: u8 = 1 << 7;
+const FRAME_INDEX: u8 = CHUNK_PAGES as u8 - 1;
+/// Bytes that a frame has at most, as it is stored.
+pub const MAX_FRAME_LEN_BYTES: usize = 2 * PAGE_SIZE;
 
 /// The address of a page and the checksum of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +32,12 @@ pub struct PageRef {
     pub addr: Addr,
     /// The checksum of the block as stored.
     pub crc32c: u32,
-    /// Bytes stored, 0 to 4096; 0 is a page of zeros that has no block.
+    /// Bytes stored, 0 to 4096, of a frame up to [`MAX_FRAME_LEN_BYTES`]; 0 is a page of zeros that
+    /// has no block.
     pub len_bytes: u16,
     /// How it is compressed; 0: not.
     pub compression: u8,
-    /// Reserved: 0.
+    /// 0, or which page of a frame it is: see [`Self::of_frame`].
     pub flags: u8,
 }
 
@@ -37,6 +45,36 @@ impl PageRef {
     /// A page of zeros.
     pub const ZERO: Self =
         Self { addr: Addr(0), crc32c: 0, len_bytes: 0, compression: 0, flags: 0 };
+
+    /// The same block as a frame, of which this is the page `index`, below 32.
+    #[must_use]
+    pub const fn of_frame(self, index: u32) -> Self {
+        Self { flags: IN_FRAME | index as u8 & FRAME_INDEX, ..self }
+    }
+
+    /// Whether the block is a frame, which may have other pages too.
+    #[must_use]
+    pub const fn is_in_frame(&self) -> bool {
+        self.flags & IN_FRAME != 0
+    }
+
+    /// Which page of a frame it is; `None` if its block is no frame.
+    #[must_use]
+    pub const fn frame_index(&self) -> Option<u32> {
+        if self.is_in_frame() { Some((self.flags & FRAME_INDEX) as u32) } else { None }
+    }
+
+    /// Whether both are pages of one frame.
+    #[must_use]
+    pub fn shares_frame_with(&self, other: &Self) -> bool {
+        self.is_in_frame() && other.is_in_frame() && self.of_frame(0) == other.of_frame(0)
+    }
+
+    /// Whether its block has a record of its own in the log: it is no whole page.
+    #[must_use]
+    pub const fn is_short(&self) -> bool {
+        self.len_bytes > 0 && ((self.len_bytes as usize) < PAGE_SIZE || self.is_in_frame())
+    }
 
     /// Bytes of the device that the block occupies: whole grains.
     #[must_use]
@@ -208,6 +246,25 @@ impl Chunk {
         bits(self.present).zip(self.refs.iter().copied())
     }
 
+    /// The blocks of owned pages with the slots of these pages, a bit for each: one for each frame,
+    /// at its first slot, and one for each other page.
+    pub fn blocks(&self) -> impl Iterator<Item = (u32, PageRef)> + '_ {
+        self.iter().filter_map(|(slot, page)| {
+            let slots = self.slots_of_block(slot, &page);
+            (slots.trailing_zeros() == slot).then_some((slots, page))
+        })
+    }
+
+    /// The slots whose pages lie in the block of the page at `slot`, a bit for each.
+    #[must_use]
+    pub fn slots_of_block(&self, slot: u32, page: &PageRef) -> u32 {
+        if !page.is_in_frame() {
+            return 1 << slot;
+        }
+        let shared = self.iter().filter(|(_, other)| other.shares_frame_with(page));
+        shared.fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
     /// The owned pages in those slots of which `mask` has the bit, in order.
     pub fn iter_masked(&self, mask: u32) -> impl Iterator<Item = (u32, PageRef)> + '_ {
         bits(self.present & mask).filter_map(|slot| Some((slot, self.get(slot)?)))
@@ -229,6 +286,7 @@ impl Chunk {
             len += 1 + match first.len_bytes {
                 0 => 0,
                 _ if first.is_whole() => varint::len(first.addr.0) + 4 * run,
+                // Of a frame, the index of the first page lies where another block has its flags.
                 bytes => 2 + varint::len(u64::from(bytes)) + varint::len(first.addr.0) + 4,
             };
             refs = &refs[run..];
@@ -244,7 +302,8 @@ impl Chunk {
     /// [`Skip`], those of holes, the skip (depth, epoch, length, what was said), then runs in the
     /// order of their slots. A run starts with a byte, its length less one in the low five bits and
     /// its kind above: 0, whole pages one after the other (address, a checksum each); 1, one block
-    /// (compression, flags, length, address, checksum); 2, pages of zeros.
+    /// (compression, flags, length, address, checksum); 2, pages of zeros; 3, pages of a frame one
+    /// after the other (compression, which page of it the first one is, length, address, checksum).
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.tagged_present());
         put(out, u64::from(self.holes));
@@ -266,9 +325,13 @@ impl Chunk {
                     out.extend_from_slice(&page.crc32c.to_le_bytes());
                 }
             } else {
-                out.push(tag | KIND_BLOCK << KIND_SHIFT);
+                let (kind, flags) = match first.frame_index() {
+                    Some(index) => (KIND_FRAME, index as u8),
+                    None => (KIND_BLOCK, first.flags),
+                };
+                out.push(tag | kind << KIND_SHIFT);
                 out.push(first.compression);
-                out.push(first.flags);
+                out.push(flags);
                 put(out, u64::from(first.len_bytes));
                 put(out, first.addr.0);
                 out.extend_from_slice(&first.crc32c.to_le_bytes());
@@ -317,6 +380,8 @@ fn run_len(refs: &[PageRef]) -> usize {
     let follows = |(index, page): (usize, &PageRef)| {
         if first.len_bytes == 0 {
             page.len_bytes == 0
+        } else if let Some(of_first) = first.frame_index() {
+            *page == first.of_frame(of_first + index as u32) && of_first + (index as u32) < 32
         } else {
             first.is_whole()
                 && page.is_whole()
@@ -351,8 +416,26 @@ fn decode_run(
             if len_bytes == 0 || usize::from(len_bytes) > PAGE_SIZE {
                 return Err(reader.malformed("a block is empty or longer than a page"));
             }
+            if flags & IN_FRAME != 0 {
+                return Err(reader.malformed("a block alone is said to be a frame"));
+            }
             let addr = Addr(reader.varint()?);
             refs.push(PageRef { addr, crc32c: reader.u32_le()?, len_bytes, compression, flags });
+        }
+        KIND_FRAME => {
+            let compression = reader.byte()?;
+            let first = u32::from(reader.byte()?);
+            let len_bytes: u16 = reader.number()?;
+            if len_bytes == 0 || usize::from(len_bytes) > MAX_FRAME_LEN_BYTES {
+                return Err(reader.malformed("a frame is empty or too long"));
+            }
+            if u64::from(first) + run as u64 > CHUNK_PAGES {
+                return Err(reader.malformed("a frame has too many pages"));
+            }
+            let addr = Addr(reader.varint()?);
+            let frame =
+                PageRef { addr, crc32c: reader.u32_le()?, len_bytes, compression, flags: 0 };
+            refs.extend((first..first + run as u32).map(|index| frame.of_frame(index)));
         }
         KIND_ZERO => refs.extend(std::iter::repeat_n(PageRef::ZERO, run)),
         _ => return Err(Malformed::new("chunk", "a run is of an unknown kind")),

@@ -1,4 +1,5 @@
-//! How pages are compressed: each alone, so that reading one takes one block.
+//! How pages are compressed: each alone, or several that lie side by side together, as a frame.
+//! Reading one takes one block either way.
 //!
 //! | kind | bytes of the block |
 //! |-----:|--------------------|
@@ -6,7 +7,8 @@
 //! | 1 | an LZ4 block, without a frame |
 //! | 2 | a frame of Zstandard |
 //!
-//! A page is what a block decompresses to, at most 4096 bytes, and zeros behind that.
+//! A page is what a block decompresses to, at most 4096 bytes, and zeros behind that. A frame
+//! decompresses to whole pages, at most 32, and has at most 8192 bytes.
 
 use std::fmt;
 use std::io;
@@ -16,7 +18,7 @@ use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
 use lz4_flex::block;
 use zstd::bulk::{Compressor, Decompressor};
 
-use crate::chunk::PageRef;
+use crate::chunk::{CHUNK_PAGES, MAX_FRAME_LEN_BYTES, PageRef};
 use crate::{Malformed, Result};
 
 const KIND_LZ4: u8 = 1;
@@ -161,6 +163,32 @@ impl Packer {
         packed.is_some()
     }
 
+    /// Appends a frame of these pages, 2 to 32, to `out`. Returns its length, or `None` and appends
+    /// nothing if it would take as much as the pages. It may be longer than a frame can be.
+    ///
+    /// # Panics
+    /// When `pages` are no whole pages.
+    pub fn pack_frame(
+        &mut self,
+        with: Compression,
+        pages: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
+        assert!(pages.len().is_multiple_of(PAGE_SIZE), "a frame has whole pages");
+        let start = out.len();
+        out.resize(start + block::get_maximum_output_size(pages.len()), 0);
+        let packed = match with {
+            Compression::Lz4 => block::compress_into(pages, &mut out[start..]).ok(),
+            Compression::Zstd { level } => self
+                .zstd(level)
+                .and_then(|zstd| zstd.compress_to_buffer(pages, &mut out[start..]))
+                .ok(),
+        };
+        let packed = packed.filter(|len| (1..pages.len()).contains(len));
+        out.truncate(start + packed.unwrap_or(0));
+        packed
+    }
+
     fn zstd(&mut self, level: u8) -> io::Result<&mut Compressor<'static>> {
         if self.zstd.as_ref().is_none_or(|(of, _)| *of != level) {
             let mut zstd = Compressor::new(level.into())?;
@@ -183,13 +211,82 @@ impl Default for Packer {
 /// Decompresses pages. It keeps the memory that this takes.
 pub struct Unpacker {
     zstd: Option<Decompressor<'static>>,
+    /// The pages of the frame that was decompressed last.
+    frame: Vec<u8>,
+}
+
+const WRONG: Malformed = Malformed::new("block", "it cannot be decompressed");
+
+/// The pages of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct FramePages<'a>(&'a [u8]);
+
+impl<'a> FramePages<'a> {
+    /// All of them, one after the other.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.0.len() / PAGE_SIZE
+    }
+
+    /// The page that `block` names.
+    ///
+    /// # Errors
+    /// When the frame has no such page.
+    pub fn page(&self, block: &PageRef) -> Result<&'a [u8]> {
+        let index = block.frame_index().ok_or(WRONG)? as usize;
+        self.0.get(index * PAGE_SIZE..(index + 1) * PAGE_SIZE).ok_or(WRONG)
+    }
 }
 
 impl Unpacker {
     /// A decompressor that has no memory yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { zstd: None }
+        Self { zstd: None, frame: Vec::new() }
+    }
+
+    /// The pages of a frame that is stored as `stored`, whose checksum is right.
+    ///
+    /// # Errors
+    /// When the frame is stored in a way that is not known, or its bytes are not what pages are
+    /// compressed to.
+    pub fn unpack_frame(&mut self, frame: &PageRef, stored: &[u8]) -> Result<FramePages<'_>> {
+        check_kind(frame)?;
+        let mut pages = std::mem::take(&mut self.frame);
+        pages.resize(CHUNK_PAGES as usize * PAGE_SIZE, 0);
+        let len = self.decompress(frame.compression, stored, &mut pages);
+        self.frame = pages;
+        match len? {
+            // What is stored as it is has zeros behind it.
+            len if frame.compression == 0 => self.frame[len..].fill(0),
+            len if len > 0 && len.is_multiple_of(PAGE_SIZE) => self.frame.truncate(len),
+            _ => return Err(WRONG),
+        }
+        Ok(FramePages(&self.frame))
+    }
+
+    /// Fills the start of `pages` with what `stored` decompresses to. Returns its length.
+    fn decompress(&mut self, kind: u8, stored: &[u8], pages: &mut [u8]) -> Result<usize> {
+        match kind {
+            0 => {
+                pages[..stored.len()].copy_from_slice(stored);
+                Ok(stored.len())
+            }
+            KIND_LZ4 => block::decompress_into(stored, pages).map_err(|_| WRONG),
+            _ => {
+                if self.zstd.is_none() {
+                    self.zstd = Decompressor::new().ok();
+                }
+                let zstd = self.zstd.as_mut().ok_or(WRONG)?;
+                zstd.decompress_to_buffer(stored, pages).map_err(|_| WRONG)
+            }
+        }
     }
 
     /// Fills `page`, of 4096 bytes, with the page that `block` stores as `stored`, whose checksum
@@ -202,23 +299,13 @@ impl Unpacker {
     /// # Panics
     /// When `page` is not a page long.
     pub fn unpack(&mut self, block: &PageRef, stored: &[u8], page: &mut [u8]) -> Result<()> {
-        const WRONG: Malformed = Malformed::new("block", "it cannot be decompressed");
         assert_eq!(page.len(), PAGE_SIZE, "it is one page");
+        if block.is_in_frame() {
+            page.copy_from_slice(self.unpack_frame(block, stored)?.page(block)?);
+            return Ok(());
+        }
         check_kind(block)?;
-        let len = match block.compression {
-            0 => {
-                page[..stored.len()].copy_from_slice(stored);
-                stored.len()
-            }
-            KIND_LZ4 => block::decompress_into(stored, page).map_err(|_| WRONG)?,
-            _ => {
-                if self.zstd.is_none() {
-                    self.zstd = Decompressor::new().ok();
-                }
-                let zstd = self.zstd.as_mut().ok_or(WRONG)?;
-                zstd.decompress_to_buffer(stored, page).map_err(|_| WRONG)?
-            }
-        };
+        let len = self.decompress(block.compression, stored, page)?;
         if len == 0 {
             return Err(WRONG);
         }
@@ -238,9 +325,17 @@ impl Default for Unpacker {
 /// # Errors
 /// When it is not.
 pub const fn check_kind(block: &PageRef) -> Result<()> {
-    let is_known = block.compression == 0
-        || (block.compression <= KIND_ZSTD && (block.len_bytes as usize) < PAGE_SIZE);
-    if is_known && block.flags == 0 {
+    let is_known = if block.is_in_frame() {
+        let index = block.flags & (CHUNK_PAGES as u8 - 1);
+        block.compression <= KIND_ZSTD
+            && block.len_bytes as usize <= MAX_FRAME_LEN_BYTES
+            && block.of_frame(index as u32).flags == block.flags
+    } else {
+        let is_shorter = (block.len_bytes as usize) < PAGE_SIZE;
+        block.flags == 0
+            && (block.compression == 0 || (block.compression <= KIND_ZSTD && is_shorter))
+    };
+    if is_known {
         Ok(())
     } else {
         Err(Malformed::new("block", "it is stored in a way that this version does not know"))
@@ -284,6 +379,67 @@ mod tests {
                 assert!(page[len_bytes..].iter().all(|&byte| byte == 0));
             }
         }
+    }
+
+    #[test]
+    fn pages_of_a_frame_are_unpacked_one_by_one() {
+        let mut unpacker = Unpacker::new();
+        for with in ALL {
+            for count in [2, 5, 32] {
+                let pages = text(count * PAGE_SIZE);
+                let mut stored = vec![7; 5];
+                let len = Packer::new().pack_frame(with, &pages, &mut stored).unwrap();
+                let stored = stored.split_off(5);
+                assert_eq!(stored.len(), len);
+                let frame = PageRef {
+                    len_bytes: len.min(MAX_FRAME_LEN_BYTES) as u16,
+                    compression: with.kind(),
+                    ..PageRef::ZERO
+                };
+                let mut page = [9; PAGE_SIZE];
+                for (index, expected) in (0..).zip(pages.chunks(PAGE_SIZE)) {
+                    unpacker.unpack(&frame.of_frame(index), &stored, &mut page).unwrap();
+                    assert!(page[..] == *expected, "{with}, page {index} of {count}");
+                }
+                let behind = frame.of_frame(count as u32);
+                assert_eq!(
+                    unpacker.unpack(&behind, &stored, &mut page).is_err(),
+                    count < CHUNK_PAGES as usize
+                );
+                // A page alone is no frame, and a frame no page.
+                let frame = PageRef { len_bytes: 9, ..frame };
+                assert!(unpacker.unpack(&frame, &stored, &mut page).is_err());
+            }
+        }
+        let raw = PageRef { len_bytes: 5000, ..PageRef::ZERO };
+        let mut page = [9; PAGE_SIZE];
+        unpacker.unpack(&raw.of_frame(1), &text(5000), &mut page).unwrap();
+        assert!(page[..904] == text(5000)[4096..] && page[904..].iter().all(|&byte| byte == 0));
+        unpacker.unpack(&raw.of_frame(31), &text(5000), &mut page).unwrap();
+        assert!(page.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn frames_that_are_no_whole_pages_are_refused() {
+        let mut page = [0; PAGE_SIZE];
+        for len_bytes in [1, PAGE_SIZE - 1, PAGE_SIZE + 1, 33 * PAGE_SIZE] {
+            let long = zstd::bulk::compress(&vec![1; len_bytes], 3).unwrap();
+            let lz4 = block::compress(&vec![1; len_bytes]);
+            for (compression, stored) in [(KIND_ZSTD, long), (KIND_LZ4, lz4)] {
+                let len_bytes = stored.len() as u16;
+                let frame = PageRef { len_bytes, compression, ..PageRef::ZERO }.of_frame(0);
+                assert!(Unpacker::new().unpack(&frame, &stored, &mut page).is_err());
+            }
+        }
+        let frame = PageRef { len_bytes: 9, compression: KIND_LZ4, ..PageRef::ZERO }.of_frame(0);
+        for wrong in [
+            PageRef { compression: 3, ..frame },
+            PageRef { flags: frame.flags | 32, ..frame },
+            PageRef { len_bytes: MAX_FRAME_LEN_BYTES as u16 + 1, ..frame },
+        ] {
+            assert!(check_kind(&wrong).is_err(), "{wrong:?}");
+        }
+        assert!(check_kind(&frame).is_ok());
     }
 
     #[test]

@@ -6,10 +6,11 @@
 
 use std::mem::size_of;
 
+use dendro_base::units::PAGE_SIZE;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::chunk::{MAX_PAGE_COUNT, PageRef};
+use crate::chunk::{MAX_FRAME_LEN_BYTES, MAX_PAGE_COUNT, PageRef};
 use crate::hints::Hints;
 use crate::key::{Key, Space};
 use crate::layout::{Addr, SegmentNo};
@@ -66,7 +67,8 @@ raw! {
     WriteRunV1, 28, { kind: u8, flags: u8, count: U16, list: U64, first_page: U64, addr: U64 }
 }
 raw! {
-    /// Kind 7: a page was written as a block of `len` bytes (36 bytes).
+    /// Kind 7: a page was written as a block of `len` bytes, or lies in one that is a frame
+    /// (36 bytes).
     WriteBlockV1, 36, {
         kind: u8, flags: u8, len: U16, list: U64, page: U64, addr: U64, crc32c: U32,
         compression: u8, page_flags: u8, reserved: [u8; 2],
@@ -686,9 +688,6 @@ fn decode_any(bytes: &[u8]) -> Result<Record<'_>> {
 fn decode_block(bytes: &[u8]) -> Result<Record<'_>> {
     let raw: &WriteBlockV1 = view(bytes)?;
     let len_bytes = raw.len.get();
-    if len_bytes == 0 || usize::from(len_bytes) > dendro_base::units::PAGE_SIZE {
-        return Err(Malformed::new("record", "a block is empty or longer than a page"));
-    }
     let block = PageRef {
         addr: Addr(raw.addr.get()),
         crc32c: raw.crc32c.get(),
@@ -696,6 +695,10 @@ fn decode_block(bytes: &[u8]) -> Result<Record<'_>> {
         compression: raw.compression,
         flags: raw.page_flags,
     };
+    let most_bytes = if block.is_in_frame() { MAX_FRAME_LEN_BYTES } else { PAGE_SIZE };
+    if !(1..=most_bytes).contains(&usize::from(len_bytes)) {
+        return Err(Malformed::new("record", "a block is empty or too long"));
+    }
     Ok(Record::WriteBlock { list: raw.list.get(), page: raw.page.get(), block })
 }
 

@@ -59,6 +59,8 @@ pub const INCOMPATIBLE_NEIGHBOURS: u64 = 1 << 12;
 /// Feature flag: clients may have quotas ([`crate::versions::QuotaV1`]). Software that does not
 /// know of them would neither keep them nor count.
 pub const INCOMPATIBLE_QUOTAS: u64 = 1 << 13;
+/// The incompatible feature of blocks that are frames of several pages ([`crate::compression`]).
+pub const INCOMPATIBLE_FRAMES: u64 = 1 << 14;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -73,7 +75,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_COMPRESSION
     | INCOMPATIBLE_SPREAD
     | INCOMPATIBLE_NEIGHBOURS
-    | INCOMPATIBLE_QUOTAS;
+    | INCOMPATIBLE_QUOTAS
+    | INCOMPATIBLE_FRAMES;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

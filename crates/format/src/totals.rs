@@ -55,21 +55,22 @@ impl CompressedPages {
         self.stored_bytes
     }
 
-    /// Counts a block, if it is compressed.
+    /// Counts a page, if it is compressed; its block takes `block_bytes`, or 0 if that is a frame
+    /// which was counted with another page.
     #[inline]
-    pub const fn add(&mut self, block: &PageRef) {
-        if block.compression != 0 {
+    pub const fn add(&mut self, page: &PageRef, block_bytes: u32) {
+        if page.compression != 0 {
             self.page_count = self.page_count.saturating_add(1);
-            self.stored_bytes = self.stored_bytes.saturating_add(block.footprint_bytes() as u64);
+            self.stored_bytes = self.stored_bytes.saturating_add(block_bytes as u64);
         }
     }
 
-    /// Takes a block out of the count, if it is compressed.
+    /// Takes a page out of the count, if it is compressed, as [`Self::add`] counts it.
     #[inline]
-    pub const fn subtract(&mut self, block: &PageRef) {
-        if block.compression != 0 {
+    pub const fn subtract(&mut self, page: &PageRef, block_bytes: u32) {
+        if page.compression != 0 {
             self.page_count = self.page_count.saturating_sub(1);
-            self.stored_bytes = self.stored_bytes.saturating_sub(block.footprint_bytes() as u64);
+            self.stored_bytes = self.stored_bytes.saturating_sub(block_bytes as u64);
         }
     }
 

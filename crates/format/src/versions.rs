@@ -122,13 +122,13 @@ pub fn quota_bytes(value: &Value) -> u64 {
     match value {
         Value::List(_) => QUOTA_ENTRY_BYTES,
         Value::Record(bytes) => QUOTA_ENTRY_BYTES + bytes.len() as u64,
-        Value::Chunk(chunk) => chunk.iter().map(|(_, page)| quota_bytes_of(page)).sum(),
+        Value::Chunk(chunk) => chunk.blocks().map(|(_, page)| quota_bytes_of(page)).sum(),
         Value::Tombstone => 0,
     }
 }
 
-/// What a page counts against a quota: its block, or as much as one that is all zeros may take
-/// later.
+/// What the block of a page counts against a quota, or as much as a page that is all zeros may take
+/// later. A frame counts once for all of its pages that an entry has.
 #[must_use]
 pub const fn quota_bytes_of(page: PageRef) -> u64 {
     if page.len_bytes == 0 { PAGE_SIZE as u64 } else { page.footprint_bytes() as u64 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, BLOCK_SIZE, IoSliceMut, ReadOf};
 use dendro_disk::{Error, Lid, Result};
-use dendro_format::{Addr, PageRef, checksum, compression};
+use dendro_format::chunk::MAX_FRAME_LEN_BYTES;
+use dendro_format::{Addr, Malformed, PageRef, checksum, compression};
 
 use crate::damage::Part;
 use crate::log::segments::Pin;
@@ -50,9 +51,14 @@ impl Fetch {
 /// read. The header and the records of a partial segment are such a gap.
 const MAX_GAP_BYTES: u64 = 16 << 10;
 
+/// Bytes that a block takes in the buffer: whole pages.
+pub(crate) const fn room_bytes(block: &PageRef) -> usize {
+    if block.len_bytes as usize > PAGE_SIZE { MAX_FRAME_LEN_BYTES } else { PAGE_SIZE }
+}
+
 /// Bytes that a run takes in the buffer.
-const fn run_len(run: &[Fetch]) -> usize {
-    run.len() * PAGE_SIZE
+fn run_len(run: &[Fetch]) -> usize {
+    run.iter().map(|fetch| room_bytes(&fetch.block)).sum()
 }
 
 /// Bytes that the blocks of a run take on the device, where they are contiguous.
@@ -65,6 +71,9 @@ fn stored_len(run: &[Fetch]) -> usize {
 
 /// The number of bytes between two blocks on the device, if one call reads both.
 pub(crate) fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
+    if a.shares_frame_with(b) {
+        return Some(0);
+    }
     let end = a.addr.plus_bytes(u64::from(a.footprint_bytes()));
     let gap_bytes = b.addr.bytes().checked_sub(end.bytes())?;
     (a.is_whole() == b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
@@ -89,14 +98,14 @@ fn span_of(group: &[&[Fetch]]) -> Range<u64> {
 }
 
 /// Copies short blocks, each a run, out of the `bytes` that were read from `start` on. Zeros fill
-/// their pages.
+/// their room.
 fn copy_short(runs: &[&[Fetch]], start: u64, bytes: &[u8], buf: &mut [u8]) {
     for Fetch { block, at, .. } in runs.iter().map(|run| &run[0]) {
         let from = (block.addr.bytes() - start) as usize;
         let len = usize::from(block.len_bytes);
-        let page = &mut buf[*at..*at + PAGE_SIZE];
-        page[..len].copy_from_slice(&bytes[from..from + len]);
-        page[len..].fill(0);
+        let room = &mut buf[*at..*at + room_bytes(block)];
+        room[..len].copy_from_slice(&bytes[from..from + len]);
+        room[len..].fill(0);
     }
 }
 
@@ -258,17 +267,52 @@ impl Volume {
     ) -> Result<()> {
         let unpacked =
             self.compressors().unpackers.with(|unpacker| unpacker.unpack(block, stored, page));
-        unpacked.map_err(|malformed| {
-            let error = Error::Corrupted(format!(
-                "page {page_index} of list {list}, {} bytes at {} of the device: {}",
-                block.len_bytes, block.addr, malformed.problem
-            ));
-            self.damage().note(block.addr, Part::Page(list, page_index), &error);
-            error
+        unpacked.map_err(|malformed| self.note_malformed(list, page_index, block, &malformed))
+    }
+
+    /// Puts pages of a frame, which is stored as `stored`, with a right checksum, to their places
+    /// in `buf`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when the frame does not have them.
+    pub(crate) fn unpack_frame(
+        &self,
+        list: Lid,
+        frame: &PageRef,
+        stored: &[u8],
+        pages: &[(u64, PageRef, usize)],
+        buf: &mut [u8],
+    ) -> Result<()> {
+        self.compressors().unpackers.with(|unpacker| {
+            let unpacked = unpacker.unpack_frame(frame, stored);
+            pages.iter().try_for_each(|(page_index, page, at)| {
+                let bytes = unpacked.as_ref().map_err(Malformed::clone);
+                let bytes = bytes.and_then(|frame| frame.page(page)).map_err(|malformed| {
+                    self.note_malformed(list, *page_index, page, &malformed)
+                })?;
+                buf[*at..*at + PAGE_SIZE].copy_from_slice(bytes);
+                Ok(())
+            })
         })
     }
 
-    /// As [`Self::unpack`]. What is stored lies at the start of `page`.
+    fn note_malformed(
+        &self,
+        list: Lid,
+        page_index: u64,
+        block: &PageRef,
+        malformed: &Malformed,
+    ) -> Error {
+        let error = Error::Corrupted(format!(
+            "page {page_index} of list {list}, {} bytes at {} of the device: {}",
+            block.len_bytes, block.addr, malformed.problem
+        ));
+        self.damage().note(block.addr, Part::Page(list, page_index), &error);
+        error
+    }
+
+    /// As [`Self::unpack`], of a block that is no frame. What is stored lies at the start of
+    /// `page`.
     pub(crate) fn unpack_in_place(
         &self,
         list: Lid,

@@ -2,7 +2,8 @@
 //! blocks to clean segments.
 //!
 //! - [`pick`]: victim choice. [`victim`]: what is read of a victim.
-//! - [`recompress`]: compresses what is moved harder.
+//! - [`recompress`]: compresses what is moved harder. [`frames`]: several pages together.
+//!   [`packed`]: what is stored then.
 //! - [`relocate`]: finds the live blocks and nodes of a victim and writes them again.
 //! - [`neighbours`]: the order in which they are written.
 //! - [`cleaner`]: when cleaning runs, and one step of it.
@@ -12,8 +13,10 @@
 pub(crate) mod cleaner;
 pub(crate) mod coalesce;
 pub mod external;
+mod frames;
 mod named_page;
 mod neighbours;
+mod packed;
 pub(crate) mod pick;
 mod recompress;
 pub(crate) mod relocate;

@@ -2,7 +2,7 @@
 //! threads in turn: each has memory of its own that takes time to set up.
 
 use dendro_base::sync::Mutex;
-use dendro_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+use dendro_base::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use dendro_disk::{Lid, ListCompression};
 use dendro_format::compression::{DEFAULT_ZSTD_LEVEL, Packer, Unpacker};
 use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
@@ -39,8 +39,8 @@ pub(crate) struct Compressors {
     new_pages: Option<Compression>,
     /// How the cleaner compresses what it moves.
     cold: Option<Compression>,
-    /// Whether the superblock states that blocks may be compressed.
-    is_marked: AtomicBool,
+    /// The features that the superblock is known to state.
+    marked: AtomicU64,
     /// Which lists' new pages gain by compression, and which lists' pages that are moved.
     new_doubts: Doubts,
     cold_doubts: Doubts,
@@ -72,11 +72,10 @@ impl Compressors {
         superblock: &Superblock,
         ways: (Option<Compression>, Option<Compression>),
     ) -> Self {
-        let is_marked = superblock.incompatible & INCOMPATIBLE_COMPRESSION != 0;
         Self {
             new_pages: ways.0,
             cold: ways.1,
-            is_marked: AtomicBool::new(is_marked),
+            marked: AtomicU64::new(superblock.incompatible),
             new_doubts: Doubts::default(),
             cold_doubts: Doubts::default(),
             settled: Settled::new(if ways.1.is_some() { SETTLED } else { 0 }),
@@ -92,12 +91,17 @@ impl Compressors {
 
     /// Whether the superblock states that blocks may be compressed.
     pub(crate) fn is_marked(&self) -> bool {
-        self.is_marked.load(Ordering::Relaxed)
+        self.are_marked(INCOMPATIBLE_COMPRESSION)
     }
 
-    /// Notes that a superblock is durable that states it.
-    pub(crate) fn note_marked(&self) {
-        self.is_marked.store(true, Ordering::Relaxed);
+    /// Whether the superblock states these features.
+    pub(crate) fn are_marked(&self, features: u64) -> bool {
+        self.marked.load(Ordering::Relaxed) & features == features
+    }
+
+    /// Notes that a superblock is durable that states them.
+    pub(crate) fn note_marked(&self, features: u64) {
+        self.marked.fetch_or(features, Ordering::Relaxed);
     }
 
     /// How pages of a list with this hint are compressed.

@@ -5,15 +5,17 @@ use std::ops::{ControlFlow, Range};
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
+use dendro_device::AlignedBuf;
 use dendro_disk::{
     Lid, ListHints, MAX_PAGE_COUNT, PageRange, Record, Result, ScanPoint, Scanned, View,
 };
-use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::chunk::{CHUNK_PAGES, MAX_FRAME_LEN_BYTES};
 use dendro_format::{Key, PageRef, Space};
 
 use crate::blocks::Fetch;
 use crate::engine::Engine;
 use crate::fault::Outcome;
+use crate::log::segments::Pin;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
 use crate::state::pages::{check_range, slots_of};
@@ -236,7 +238,7 @@ impl Reader {
     pub(crate) fn read_range(&self, view: View, range: PageRange, buf: &mut [u8]) -> Result<()> {
         let mut stored = Stored::default();
         self.find_range(view, range, buf, 0, &mut stored)?;
-        self.read_stored(&stored, buf)
+        self.read_stored(stored, buf)
     }
 
     /// Reads the ranges into `buf`, one after the other. All that lies on the device is read
@@ -254,7 +256,7 @@ impl Reader {
             self.find_range(view, *range, &mut buf[rest_at..end], rest_at, &mut stored)?;
             rest_at = end;
         }
-        self.read_stored(&stored, buf)
+        self.read_stored(stored, buf)
     }
 
     /// Fills `buf` with the pages of `range`, as far as they are in memory, and adds the others to
@@ -275,10 +277,11 @@ impl Reader {
         let recent = |engine: &Engine, block: &PageRef| {
             if may_be_recent { engine.recent_block(block) } else { None }
         };
-        let before = (stored.fetches.len(), stored.packed.len());
+        let before = (stored.fetches.len(), stored.packed.len(), stored.frames.len());
         self.look_from(view, |engine, ancestry, nodes| {
             stored.fetches.truncate(before.0);
             stored.packed.truncate(before.1);
+            stored.frames.truncate(before.2);
             let mut filled = 0;
             if !engine.state().may_have(ancestry, list.0, nodes)? {
                 buf.fill(0);
@@ -300,6 +303,11 @@ impl Reader {
                         let page = &mut buf[at..filled];
                         if block.len_bytes == 0 {
                             page.fill(0);
+                            continue;
+                        }
+                        if block.is_in_frame() {
+                            let frames = (&mut stored.frames, before.2);
+                            add_to_frame(engine, list, (page_index, block, buf_at + at), frames);
                             continue;
                         }
                         let len = usize::from(block.len_bytes);
@@ -333,17 +341,75 @@ impl Reader {
     }
 
     /// Reads what was found on the device, and unpacks what is compressed.
-    fn read_stored(&self, stored: &Stored, buf: &mut [u8]) -> Result<()> {
+    fn read_stored(&self, stored: Stored, buf: &mut [u8]) -> Result<()> {
         if !stored.fetches.is_empty() {
             self.device_reads.fetch_add(1, Ordering::Relaxed);
         }
         self.volume.fetch(&stored.fetches, buf)?;
+        if !stored.frames.is_empty() {
+            self.read_frames(stored.frames, buf)?;
+        }
         // That takes time, so it is done without the lock.
         stored.packed.iter().try_for_each(|(list, page_index, block, at)| {
             let page = &mut buf[*at..*at + PAGE_SIZE];
             self.volume.unpack_in_place(*list, *page_index, block, page)
         })
     }
+
+    /// Reads frames, each once, and puts their pages to their places in `buf`.
+    #[inline(never)]
+    fn read_frames(&self, mut frames: Vec<Frame>, buf: &mut [u8]) -> Result<()> {
+        let mut scratch = AlignedBuf::zeroed(frames.len() * MAX_FRAME_LEN_BYTES);
+        let rooms = (0..).step_by(MAX_FRAME_LEN_BYTES);
+        let fetch = |(frame, at): (&mut Frame, usize)| {
+            let pin = frame.pin.take()?;
+            let (page_index, block, _) = frame.pages[0];
+            Some(Fetch::new(frame.list, page_index, block, at, pin))
+        };
+        let fetches: Vec<Fetch> = frames.iter_mut().zip(rooms).filter_map(fetch).collect();
+        if !fetches.is_empty() {
+            self.device_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        self.volume.fetch(&fetches, &mut scratch)?;
+        frames.iter().zip(scratch.chunks(MAX_FRAME_LEN_BYTES)).try_for_each(|(frame, room)| {
+            let Frame { list, in_memory, pages, .. } = frame;
+            let block = &pages[0].1;
+            let read = &room[..usize::from(block.len_bytes)];
+            let stored = in_memory.as_deref().unwrap_or(read);
+            self.volume.unpack_frame(*list, block, stored, pages, buf)
+        })
+    }
+}
+
+/// A frame of which pages are wanted.
+struct Frame {
+    list: Lid,
+    /// What is stored, if that is in memory; otherwise its segment is pinned.
+    in_memory: Option<Vec<u8>>,
+    pin: Option<Pin>,
+    /// The wanted pages, at least one, with their places in the reader's buffer.
+    pages: Vec<(u64, PageRef, usize)>,
+}
+
+/// Adds a page to the last one of `frames` if it lies in that, or else its frame; those before
+/// `first` belong to another range.
+fn add_to_frame(
+    engine: &Engine,
+    list: Lid,
+    page: (u64, PageRef, usize),
+    (frames, first): (&mut Vec<Frame>, usize),
+) {
+    let block = page.1;
+    if let Some(last) = frames[first..].last_mut()
+        && last.pages[0].1.shares_frame_with(&block)
+    {
+        last.pages.push(page);
+        return;
+    }
+    let in_memory = engine.block_in_memory(block.addr, usize::from(block.len_bytes));
+    let in_memory = in_memory.map(<[u8]>::to_vec);
+    let pin = in_memory.is_none().then(|| engine.state().segments().pin(block.addr));
+    frames.push(Frame { list, in_memory, pin, pages: vec![page] });
 }
 
 /// Pages that the map has named: where they lie, and their places in the reader's buffer.
@@ -352,4 +418,5 @@ struct Stored {
     fetches: Vec<Fetch>,
     /// Those that are compressed, on the device or in memory.
     packed: Vec<(Lid, u64, PageRef, usize)>,
+    frames: Vec<Frame>,
 }

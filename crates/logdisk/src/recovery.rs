@@ -43,6 +43,7 @@ use dendro_base::{Clock, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::checkpoint::HeadPosition;
+use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, backup_area};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
@@ -589,7 +590,7 @@ fn restore(
     }
     let compressed = compressed_pages(superblock, checkpoint, &map, nodes)?;
     // The count is limited to what the device has room for, in case the checkpoint is forged.
-    let most = layout.len_bytes() / GRAIN_SIZE as u64;
+    let most = layout.len_bytes() / GRAIN_SIZE as u64 * CHUNK_PAGES;
     segments.restore_page_counts(PageCounts {
         short: checkpoint.short_count.min(most),
         zero: checkpoint.zero_count.min(u64::MAX >> 2),
@@ -630,7 +631,7 @@ fn compressed_pages(
     // More than the device has room for is forged.
     let is_possible = |pages: &CompressedPages| {
         pages.stored_bytes() <= superblock.layout.len_bytes()
-            && pages.page_count() <= pages.stored_bytes() / GRAIN_SIZE as u64
+            && pages.page_count() <= pages.stored_bytes() / GRAIN_SIZE as u64 * CHUNK_PAGES
     };
     Ok(CompressedPages::decode(&bytes).ok().filter(is_possible))
 }

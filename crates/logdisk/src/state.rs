@@ -5,6 +5,7 @@
 pub(crate) mod chunk_edit;
 pub(crate) mod deletion;
 mod entries;
+mod frames;
 pub(crate) mod hints;
 pub(crate) mod item;
 pub(crate) mod pages;

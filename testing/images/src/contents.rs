@@ -10,7 +10,7 @@ use dendro_disk::{
     MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
 };
 use dendro_format::Compression;
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Place, format};
 use dendro_policy::{Classes, Scatter};
 
 /// Bytes of the device: 48 segments of 128 KiB.
@@ -41,11 +41,13 @@ pub enum Contents {
     Neighbours,
     /// As the first, beside other clients, with quotas.
     Quotas,
+    /// As the first, with frames: pages that were compressed together when they were moved.
+    Frames,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -57,6 +59,7 @@ impl Contents {
         Self::Counted,
         Self::Neighbours,
         Self::Quotas,
+        Self::Frames,
     ];
 }
 
@@ -102,6 +105,10 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         // The default policy keeps nothing apart on so small a volume.
         options.policy = Arc::new(Scatter::new(Classes { users: 1, survivors: 1 }, 4));
     }
+    if contents == Contents::Frames {
+        options.cold_compression = Some(Some(Compression::ZSTD));
+        options.cleaning.coalescing.moves_everything = true;
+    }
     let open = || LogDisk::open(Arc::clone(&device), options.clone(), Arc::clone(&clock));
     let disk = open()?;
     let list_count = match contents {
@@ -121,6 +128,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Compressed | Contents::Counted => compressed(&disk)?,
         Contents::Neighbours => neighbours(&disk)?,
         Contents::Quotas => quotas(&disk)?,
+        Contents::Frames => frames(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -310,6 +318,37 @@ fn compressed(disk: &LogDisk) -> Result<()> {
         write(disk, list, 90, &[PAGE_SIZE; 2])?;
     }
     disk.branch_off(View::HEAD, "branch").map(drop)
+}
+
+/// Lists whose pages are put into frames. Of some, pages are written or freed afterwards, while a
+/// snapshot and a branch have them and when nothing does; some frames are moved again.
+fn frames(disk: &LogDisk) -> Result<()> {
+    let lay_down = |list: Lid| {
+        disk.flush(CommitSeq::LATEST)?;
+        disk.coalesce(View::HEAD, Place { list: list.0, page: 0 }, Lid(list.0 + 1), false)
+    };
+    let mut lists = Vec::new();
+    for number in 0..4 {
+        let list = create(disk, ListHints::default())?;
+        write(disk, list, 5 * number, &[PAGE_SIZE; 70])?;
+        write(disk, list, 100, &[4000, 2000, 300, 100, 0, PAGE_SIZE])?;
+        lay_down(list)?;
+        lists.push(list);
+    }
+    let punch = |list, first_page, count| {
+        commit(disk, [Op::PunchPages { list, first_page, count }])?;
+        write(disk, list, first_page + 40, &[PAGE_SIZE, 700])
+    };
+    punch(lists[0], 3, 9)?;
+    disk.snapshot(0, None)?;
+    punch(lists[1], 8, 30)?;
+    punch(lists[0], 20, 4)?;
+    disk.branch_off(View::HEAD, "branch")?;
+    punch(lists[2], 12, 2)?;
+    lay_down(lists[0])?;
+    lay_down(lists[2])?;
+    let (from, to) = (lists[3], lists[2]);
+    commit(disk, [Op::MovePages { from, from_page: 20, to, to_page: 50, count: 7 }])
 }
 
 /// Lists that are near others, of which some move to another neighbourhood in one version, some are

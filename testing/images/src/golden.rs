@@ -44,6 +44,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Counted => "-counted",
         Contents::Neighbours => "-neighbours",
         Contents::Quotas => "-quotas",
+        Contents::Frames => "-frames",
     }
 }
 

@@ -31,6 +31,8 @@ pub struct LogEngine {
     pub grows_to: u32,
     /// Whether they are made shorter.
     pub shrinks: bool,
+    /// How often in a hundred background work lays down together what is scattered.
+    pub lays_down_percent: u64,
 }
 
 impl LogEngine {
@@ -90,7 +92,7 @@ impl LogEngine {
         };
         let grows_to = if uuid.0[2] % 4 == 0 { 40 + 2 * u32::from(uuid.0[3]) } else { 0 };
         let shrinks = uuid.0[4] % 4 == 0;
-        Self { format, open, grows_to, shrinks }
+        Self { format, open, grows_to, shrinks, lays_down_percent: 0 }
     }
 
     fn open_with(&self, device: Arc<dyn Device>, options: OpenOptions) -> Outcome<LogDisk> {
@@ -137,6 +139,18 @@ fn coalesce(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
             Err(dendro_disk::Error::Io(_)) => break,
             done => next = done?.next,
         }
+    }
+    Ok(())
+}
+
+/// Writes what is queued, and puts together what a version has scattered.
+fn lay_down(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
+    let views: Vec<View> = disk.versions().views().collect();
+    let view = views[rng.below(views.len() as u64) as usize];
+    while disk.write_step(Duration::ZERO)? {}
+    let mut next = Some(Place { list: 0, page: 0 });
+    while let Some(place) = next {
+        next = disk.coalesce(view, place, Lid::CLIENT_END, false)?.next;
     }
     Ok(())
 }
@@ -234,6 +248,9 @@ impl Engine for LogEngine {
         }
         if self.shrinks && rng.chance(25) {
             return shrink(disk, rng).map_err(text);
+        }
+        if self.lays_down_percent > 0 && rng.chance(self.lays_down_percent) {
+            return lay_down(disk, rng).map_err(text);
         }
         match rng.below(14) {
             13 => coalesce(disk, rng).map_err(text),

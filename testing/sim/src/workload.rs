@@ -2,6 +2,8 @@
 
 use dendro_base::Rng;
 use dendro_disk::testgen::Profile;
+use dendro_format::Compression;
+use dendro_logdisk::{CleanSettings, CoalesceSettings};
 
 use crate::campaign::Effort;
 use crate::collected::CollectedSystem;
@@ -124,6 +126,41 @@ pub fn large_of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     };
     let effort =
         Effort { device_len_bytes, step_count: 1500, point_count: Some(30), images_per_point: 2 };
+    (system, effort)
+}
+
+/// The disk that `seed` makes, with so many segments that there is always time to compress what is
+/// moved, and how much is done with it: pages of few lists are put into frames all the time, and
+/// are written, freed, moved and shared afterwards.
+#[must_use]
+pub fn framed_of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
+    let mut rng = Rng::new(seed.rotate_left(56));
+    let mut engine = LogEngine::draw(&mut rng, 17);
+    (engine.grows_to, engine.shrinks, engine.lays_down_percent) = (0, false, 40);
+    let level = 3 + rng.below(5) as u8;
+    let cold = if rng.chance(30) { Compression::Lz4 } else { Compression::Zstd { level } };
+    engine.open.cold_compression = Some(Some(cold));
+    engine.open.cleaning = CleanSettings {
+        min_clean_segments: Some(0),
+        max_clean_segments: rng.chance(70).then_some(1000),
+        coalescing: CoalesceSettings { moves_everything: true, ..CoalesceSettings::default() },
+        ..CleanSettings::default()
+    };
+    let device_len_bytes = engine.format.segment_size_bytes * (200 + rng.below(200));
+    let profile = Profile {
+        max_lists: 4,
+        max_ops: 10,
+        max_write_bytes: 128 << 10,
+        max_large_write_bytes: 300 << 10,
+        target_bytes: 1 << 20,
+        wrong_percent: 1,
+    };
+    let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
+    let quotas_percent = if rng.chance(60) { 0 } else { 1 + rng.below(50) };
+    let system =
+        DiskSystem { versions_percent, quotas_percent, ..DiskSystem::new(engine, profile) };
+    let effort =
+        Effort { device_len_bytes, step_count: 400, point_count: Some(60), images_per_point: 4 };
     (system, effort)
 }
 

@@ -60,6 +60,8 @@ impl<'v> Blocks<'v> {
         if !self.reads_data {
             return (self.of_zeros(len_bytes), None);
         }
+        // What lies behind the end of a file in a frame is not shown.
+        let end_bytes = if page.is_in_frame() { PAGE_SIZE } else { end_bytes };
         match self.sound_bytes(page) {
             None => {
                 self.bad_page_count += 1;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use dendro_base::units::PAGE_SIZE;
 use dendro_format::compression::check_kind;
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::{Addr, Chunk, CompressedPages, Key, Layout, PageRef, SegmentNo, Value};
@@ -87,31 +86,35 @@ impl Account {
     ) -> u32 {
         self.add(key, &Value::Tombstone);
         let mut lost = 0;
-        for (slot, page) in chunk.iter() {
+        for (slots, page) in chunk.blocks() {
             if is_lost(page, self) {
-                lost |= 1 << slot;
-                self.short_count += 1;
+                lost |= slots;
+                self.short_count += u64::from(slots.count_ones());
             } else {
-                self.add_page(page);
+                self.add_block(slots.count_ones(), page);
             }
         }
         lost
     }
 
     fn add_chunk(&mut self, chunk: &Chunk) {
-        for (_, page) in chunk.iter() {
-            self.add_page(page);
+        for (slots, page) in chunk.blocks() {
+            self.add_block(slots.count_ones(), page);
         }
     }
 
-    /// Counts a page.
-    pub(super) fn add_page(&mut self, page: PageRef) {
+    /// Counts a block with so many pages, of which `page` is one.
+    fn add_block(&mut self, page_count: u32, page: PageRef) {
         if page.len_bytes == 0 {
             self.zero_count += 1;
             return;
         }
-        self.short_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
-        self.compressed.add(&page);
+        if page.is_short() {
+            self.short_count += u64::from(page_count);
+        }
+        for at in 0..page_count {
+            self.compressed.add(&page, if at == 0 { page.footprint_bytes() } else { 0 });
+        }
         let len_bytes = u64::from(page.footprint_bytes());
         if self.layout.holds(page.addr, len_bytes) {
             self.add_live(page.addr, len_bytes);

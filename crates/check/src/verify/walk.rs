@@ -9,8 +9,8 @@ use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::versions::{VERSIONS_LIST, quota_bytes};
 use dendro_format::{
-    Addr, CHUNK_PAGES, Checkpoint, CompressedPages, Entries, Key, Malformed, PageRef, SegmentNo,
-    Space, Value, VersionRecord, checksum,
+    Addr, CHUNK_PAGES, Checkpoint, Chunk, CompressedPages, Entries, Key, Malformed, PageRef,
+    SegmentNo, Space, Value, VersionRecord, checksum,
 };
 
 use super::finding::FindingKind;
@@ -141,8 +141,8 @@ impl<'v> Walk<'v> {
                         let about = Some(About::Entry(*key, u32::MAX));
                         findings.add_about(about, FindingKind::ChunkSkip, problem);
                     }
-                    for (slot, page) in chunk.iter() {
-                        self.visit_page(key, slot, page, findings);
+                    for (slots, page) in chunk.blocks() {
+                        self.visit_block(key, chunk, slots, page, findings);
                     }
                 }
                 Value::Tombstone => {}
@@ -197,18 +197,31 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn visit_page(&mut self, key: &Key, slot: u32, page: PageRef, findings: &mut Findings<'_>) {
-        self.counts.page_count += 1;
+    /// Visits the block of pages at `slots`, of which `page` is the first.
+    fn visit_block(
+        &mut self,
+        key: &Key,
+        chunk: &Chunk,
+        slots: u32,
+        page: PageRef,
+        findings: &mut Findings<'_>,
+    ) {
+        self.counts.page_count += u64::from(slots.count_ones());
         if page.len_bytes == 0 {
             self.counts.zero_page_count += 1;
             return;
         }
-        self.counts.short_page_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
-        self.compressed.add(&page);
+        if page.is_short() {
+            self.counts.short_page_count += u64::from(slots.count_ones());
+        }
+        for (slot, page) in chunk.iter_masked(slots) {
+            let is_first = slot == slots.trailing_zeros();
+            self.compressed.add(&page, if is_first { page.footprint_bytes() } else { 0 });
+        }
         let len_bytes = page.footprint_bytes().into();
-        let about = Some(About::Entry(*key, 1 << slot));
+        let about = Some(About::Entry(*key, slots));
         let name = || {
-            let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
+            let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slots.trailing_zeros());
             let Key { list, .. } = key;
             format!("page {index} of list {list} at {}, {} bytes", page.addr, page.len_bytes)
         };
@@ -240,7 +253,7 @@ impl<'v> Walk<'v> {
                     let detail =
                         format!("{}: checksum {found:08x}, not {:08x}", name(), page.crc32c);
                     findings.add_about(about, FindingKind::BlockDamaged, detail);
-                } else if is_known && !self.can_be_unpacked(page, &bytes) {
+                } else if is_known && !self.can_be_unpacked(chunk, slots, &bytes) {
                     let detail = format!("{}: it cannot be decompressed", name());
                     findings.add_about(about, FindingKind::BlockDamaged, detail);
                 }
@@ -249,10 +262,15 @@ impl<'v> Walk<'v> {
         }
     }
 
-    /// Whether a block, whose checksum is right, is a page.
-    fn can_be_unpacked(&mut self, block: PageRef, bytes: &[u8]) -> bool {
-        let stored = &bytes[..block.len_bytes.into()];
-        block.compression == 0 || self.unpacker.unpack(&block, stored, &mut [0; PAGE_SIZE]).is_ok()
+    /// Whether a block, whose checksum is right, has the pages at `slots`.
+    fn can_be_unpacked(&mut self, chunk: &Chunk, slots: u32, bytes: &[u8]) -> bool {
+        let by_index = |page: &PageRef| page.frame_index();
+        let pages = chunk.iter_masked(slots).map(|(_, page)| page);
+        pages.max_by_key(by_index).is_none_or(|last| {
+            let stored = &bytes[..last.len_bytes.into()];
+            last.compression == 0
+                || self.unpacker.unpack(&last, stored, &mut [0; PAGE_SIZE]).is_ok()
+        })
     }
 
     /// Counts bytes, which lie in one segment, as live.

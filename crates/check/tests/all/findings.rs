@@ -7,6 +7,7 @@ use dendro_check::FindingKind::{self, *};
 use dendro_check::{Extent, Options, RebuildOptions, Severity, rebuild, verify};
 use dendro_device::MemoryDevice;
 use dendro_device::sim::{Call, Fault, SimDevice};
+use dendro_format::compression::{Compression, Packer};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LIST;
@@ -246,6 +247,39 @@ fn a_block_that_cannot_be_decompressed_is_found() {
         });
         assert_eq!(kinds(&image), [BlockDamaged]);
     }
+}
+
+/// A frame of two pages, and where it lies.
+fn frame(builder: &mut Builder) -> PageRef {
+    let pages = [[1; 4096], [2; 4096]].concat();
+    let mut stored = Vec::new();
+    let packed = Packer::new().pack_frame(Compression::ZSTD, &pages, &mut stored);
+    packed.expect("they are all the same");
+    PageRef { compression: Compression::ZSTD.kind(), ..builder.page(32, &stored) }
+}
+
+#[test]
+fn pages_of_a_frame_are_checked_and_counted_once_together() {
+    let image = with_leaf(|builder, entries| {
+        let frame = frame(builder);
+        entries.push((chunk_key(1, 1), chunk(&[frame.of_frame(0), frame.of_frame(1)])));
+    });
+    assert_eq!(kinds(&image), []);
+    // It has no third page.
+    let image = with_leaf(|builder, entries| {
+        let frame = frame(builder);
+        entries.push((chunk_key(1, 1), chunk(&[frame.of_frame(0), frame.of_frame(2)])));
+    });
+    assert_eq!(kinds(&image), [BlockDamaged]);
+    // One entry alone may name it.
+    let image = with_leaf(|builder, entries| {
+        let frame = frame(builder);
+        entries.push((chunk_key(1, 1), chunk(&[frame.of_frame(0)])));
+        entries.push((chunk_key(1, 2), chunk(&[frame.of_frame(1)])));
+        *builder.usage.get_mut(&LOG_SEGMENT).unwrap() += 64;
+        builder.live_bytes += 64;
+    });
+    assert_eq!(kinds(&image), [Overlap]);
 }
 
 #[test]

@@ -164,13 +164,18 @@ pub const fn key(rng: &mut Rng) -> Key {
     Key { list, space, index, branch, epoch }
 }
 
-/// A page: a whole one, a short one, a compressed one, or zeros.
+/// A page: a whole one, a short one, a compressed one, one of a frame, or zeros.
 pub const fn page_ref(rng: &mut Rng) -> PageRef {
     let addr = Addr(number(rng));
     let crc32c = number_u32(rng);
     let short = 1 + rng.below(PAGE_SIZE as u64) as u16;
-    match rng.below(4) {
+    match rng.below(5) {
         0 => PageRef::ZERO,
+        4 => {
+            let (len_bytes, compression) = (1 + rng.below(8192) as u16, rng.below(4) as u8);
+            let frame = PageRef { addr, crc32c, len_bytes, compression, flags: 0 };
+            frame.of_frame(rng.below(CHUNK_PAGES) as u32)
+        }
         1 => PageRef { addr, crc32c, len_bytes: PAGE_SIZE as u16, compression: 0, flags: 0 },
         2 => PageRef { addr, crc32c, len_bytes: short, compression: 0, flags: 0 },
         _ => {
@@ -187,7 +192,11 @@ pub fn chunk(rng: &mut Rng) -> Chunk {
     let mut last = page_ref(rng);
     for slot in &mut slots {
         let follows = rng.chance(70) && last.is_whole();
-        last = if follows {
+        let is_in_frame = rng.chance(70) && last.is_in_frame();
+        last = if is_in_frame {
+            let index = last.frame_index().unwrap_or_default();
+            last.of_frame((index + 1 + u32::from(rng.chance(20))) % CHUNK_PAGES as u32)
+        } else if follows {
             let addr = last.addr.plus_bytes(PAGE_SIZE as u64);
             PageRef { addr, crc32c: number_u32(rng), ..last }
         } else {
@@ -263,7 +272,9 @@ pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a>
             Record::WriteRun { list, first_page, addr: Addr(index), crcs }
         }
         6 => {
-            let block = PageRef { len_bytes: 1 + rng.below(4096) as u16, ..page_ref(rng) };
+            let page = page_ref(rng);
+            let len_bytes = page.len_bytes.max(1);
+            let block = PageRef { len_bytes, ..page };
             Record::WriteBlock { list, page: first_page.min(MAX_PAGE_COUNT - 1), block }
         }
         7 => Record::ZeroPages { list, first_page, count },

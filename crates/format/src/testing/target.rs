@@ -8,6 +8,7 @@ use dendro_base::Uuid;
 use dendro_base::units::PAGE_SIZE;
 
 use crate::checkpoint::CHECKPOINT_FIXED_LEN_BYTES;
+use crate::chunk::MAX_FRAME_LEN_BYTES;
 use crate::compression::Unpacker;
 use crate::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
 use crate::record::Records;
@@ -63,10 +64,13 @@ fn check_superblock(bytes: &[u8]) {
 /// # Panics
 /// When the decoder is wrong.
 pub fn block(bytes: &[u8]) {
-    let stored = &bytes[..bytes.len().min(PAGE_SIZE)];
     let mut unpacker = Unpacker::new();
-    for compression in 0..4 {
-        let block = PageRef { compression, len_bytes: stored.len() as u16, ..PageRef::ZERO };
+    let alone = |compression| PageRef { compression, ..PageRef::ZERO };
+    let in_frame = |compression| alone(compression).of_frame(u32::from(bytes.len() > 100));
+    for block in (0..4).flat_map(|compression| [alone(compression), in_frame(compression)]) {
+        let most_bytes = if block.is_in_frame() { MAX_FRAME_LEN_BYTES } else { PAGE_SIZE };
+        let stored = &bytes[..bytes.len().min(most_bytes)];
+        let block = PageRef { len_bytes: stored.len() as u16, ..block };
         let mut page = [0xff; PAGE_SIZE];
         if unpacker.unpack(&block, stored, &mut page).is_ok() {
             let mut again = [0; PAGE_SIZE];

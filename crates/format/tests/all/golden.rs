@@ -267,6 +267,47 @@ fn leaf_v1() {
     assert_eq!(node::decode(&bytes, &ID), Ok((info, entries)));
 }
 
+#[test]
+fn frames() {
+    let frame = PageRef { len_bytes: 0x1e00, flags: 0, ..BLOCK };
+    let mut bytes = Vec::new();
+    for index in [0, 17] {
+        let block = frame.of_frame(index);
+        let record = Record::WriteBlock { list: KEY.list, page: 9 + u64::from(index), block };
+        let mut line = Vec::new();
+        record.encode(&mut line);
+        assert_eq!(Records::new(&line).next(), Some(Ok(record)));
+        line.resize(48, 0);
+        bytes.extend(line);
+    }
+    check("records_of_frames", &bytes);
+
+    let mut slots = [None; 32];
+    // Pages 2 and 3 of the frame, a page that was written since, page 5, and another frame.
+    slots[4..8].copy_from_slice(&[
+        Some(frame.of_frame(2)),
+        Some(frame.of_frame(3)),
+        Some(BLOCK),
+        Some(frame.of_frame(5)),
+    ]);
+    let other = PageRef { addr: Addr(7), ..frame };
+    slots[9..11].copy_from_slice(&[Some(other.of_frame(30)), Some(other.of_frame(31))]);
+    let chunk = Chunk::from_slots(&slots);
+    let blocks: Vec<(u32, PageRef)> = chunk.blocks().collect();
+    let expected = [
+        (0b1011_0000, frame.of_frame(2)),
+        (0b0100_0000, BLOCK),
+        (0b0110_0000_0000, other.of_frame(30)),
+    ];
+    assert_eq!(blocks, expected);
+    let value = Value::Chunk(Arc::new(chunk));
+    let entries = Entries::Leaf(vec![(Key::first(300, Space::Chunks, 1000), value)]);
+    let info = NodeInfo { level: 0, uuid: ID, checkpoint_seq: 1, log_seq: 2 };
+    let (bytes, _) = node::encode(&info, &entries);
+    check("leaf_of_frames", &bytes);
+    assert_eq!(node::decode(&bytes, &ID), Ok((info, entries)));
+}
+
 fn inner_node(newest_epochs: [u64; 3]) -> (NodeInfo, Entries) {
     let info = NodeInfo { level: 2, uuid: ID, checkpoint_seq: 1, log_seq: u64::MAX };
     let places = [NODE, NodePtr { addr: Addr(1), len_bytes: 64, crc32c: 2 }, NODE];

@@ -190,7 +190,14 @@ fn chunks_that_contradict_themselves_are_refused() {
     let with = |chunk: &[u8]| problem(0, 1, &[&[0b10000 | 2, 0], chunk].concat());
     assert_eq!(with(&[1, 1]), "a page is there and not there");
     assert_eq!(with(&[1, 0, 0b010_00001]), "a run is longer than its chunk");
-    assert_eq!(with(&[1, 0, 0b011_00000]), "a run is of an unknown kind");
+    assert_eq!(with(&[1, 0, 0b100_00000]), "a run is of an unknown kind");
+    assert_eq!(
+        with(&[1, 0, 0b001_00000, 1, 0x80, 1, 0, 0, 0, 0, 0]),
+        "a block alone is said to be a frame"
+    );
+    assert_eq!(with(&[3, 0, 0b011_00001, 1, 31, 9, 0, 0]), "a frame has too many pages");
+    assert_eq!(with(&[1, 0, 0b011_00000, 1, 31, 0, 0, 0]), "a frame is empty or too long");
+    assert_eq!(with(&[1, 0, 0b011_00000, 1, 31, 0x81, 0x40, 0]), "a frame is empty or too long");
     assert_eq!(with(&[3, 0, 0b001_00001, 0, 0, 1, 0, 0, 0, 0, 0]), "a run is of an unknown kind");
     assert_eq!(
         with(&[1, 0, 0b001_00000, 0, 0, 0, 0, 0, 0, 0, 0]),

@@ -21,9 +21,10 @@ use dendro_base::sync::{Arc, Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
+use dendro_format::chunk::{CHUNK_PAGES, MAX_FRAME_LEN_BYTES};
 use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 
-use crate::clean::named_page::NamedPage;
+use crate::clean::named_page::{self, NamedPage};
 use crate::clean::neighbours::sort_by_place;
 use crate::clean::pick::{Choice, Picking, most_live_bytes};
 use crate::clean::relocate::{
@@ -44,8 +45,11 @@ use crate::volume::Volume;
 /// commits do a part of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 5;
 
-/// The number of blocks that one step moves.
+/// The number of blocks that one step moves at most, each as long as a page in the mean. This
+/// suffices for those of one chunk, all of them frames.
 const BATCH_LEN: usize = 64;
+const BATCH_PAGE_BYTES: u64 = (BATCH_LEN * PAGE_SIZE) as u64;
+const _: () = assert!(BATCH_PAGE_BYTES >= CHUNK_PAGES * MAX_FRAME_LEN_BYTES as u64);
 /// The bytes that a batch takes in the log, with its records.
 const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
 /// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
@@ -84,6 +88,20 @@ impl Cleaning {
             self.bufs.push(bytes);
         }
     }
+}
+
+/// How many of the first blocks one step moves. It moves those of a chunk together, which may be
+/// pages of one frame, or become so.
+fn batch_len(blocks: &[NamedPage]) -> usize {
+    let (mut len, mut len_bytes) = (0, 0);
+    for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
+        len_bytes += named_page::len_bytes(chunk);
+        if len > 0 && (len + chunk.len() > BATCH_LEN || len_bytes > BATCH_PAGE_BYTES) {
+            break;
+        }
+        len += chunk.len();
+    }
+    len
 }
 
 /// A segment being cleaned.
@@ -490,8 +508,7 @@ impl Cleaner {
             let summary = summarize(&self.volume, victim, &mut body)?;
             let mut blocks = filter_live(&self.volume, summary.blocks)?;
             sort_by_place(&self.volume, &mut blocks)?;
-            let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
-            let short_count = blocks.iter().filter(is_short).count();
+            let short_count = blocks.iter().filter(|block| block.page.is_short()).count();
             self.volume.write().state_mut().segments_mut().set_short_count(victim, short_count);
             read_blocks(&self.volume, &blocks, &mut body)?;
             Ok((blocks, summary.nodes))
@@ -589,7 +606,7 @@ impl Cleaner {
 
     fn advance(&self, job: &mut CleaningJob) -> Result<bool> {
         if job.moved < job.blocks.len() {
-            let upto = job.blocks.len().min(job.moved + BATCH_LEN);
+            let upto = job.moved + batch_len(&job.blocks[job.moved..]);
             let batch = &job.blocks[job.moved..upto];
             job.is_sound &= move_blocks(
                 &self.volume,

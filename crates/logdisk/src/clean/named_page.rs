@@ -15,6 +15,23 @@ pub(super) struct NamedPage {
     pub(super) page: PageRef,
 }
 
+/// The bytes that blocks take on the device. A frame counts once.
+pub(super) fn len_bytes(blocks: &[NamedPage]) -> u64 {
+    distinct(blocks).map(|block| u64::from(block.page.footprint_bytes())).sum()
+}
+
+/// One of the pages of each block.
+pub(super) fn distinct(blocks: &[NamedPage]) -> impl Iterator<Item = &NamedPage> {
+    blocks.iter().enumerate().filter(|(at, _)| frame_before(blocks, *at).is_none()).map(|it| it.1)
+}
+
+/// The last of `blocks` before the one at `at` that lies in the same frame.
+pub(super) fn frame_before(blocks: &[NamedPage], at: usize) -> Option<usize> {
+    let page = blocks[at].page;
+    let shares = |other: &NamedPage| other.page.shares_frame_with(&page);
+    if page.is_in_frame() { blocks[..at].iter().rposition(shares) } else { None }
+}
+
 impl NamedPage {
     /// Whether one entry of the map names both pages.
     pub(super) fn is_in_chunk_of(&self, other: &Self) -> bool {

@@ -3,89 +3,126 @@
 
 use std::ops::Range;
 
-use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
+use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Lid, ListCompression, Result};
-use dendro_format::compression::Compression;
 use dendro_format::{PageRef, checksum};
 
+use super::frames::{Group, frames_of};
 use super::named_page::NamedPage;
+use super::packed::{LEAST_SAVED_PART, Packed, Place, footprint, may_gain};
 use crate::fault::Outcome;
-use crate::log::partial::{Content, without_zeros};
+use crate::log::partial::{Content, stored_len};
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
-
-/// A block that is compressed in another way than before saves one part in so many at least,
-/// because reading it takes more time.
-const LEAST_SAVED_PART: usize = 8;
 
 /// Blocks that are about to be moved, with their contents.
 type Moving<'a> = Vec<(NamedPage, Content<'a>)>;
 
 /// Contents that take less room than what is stored.
 pub(super) struct Recompressed {
-    with: Compression,
-    bytes: Vec<u8>,
-    /// The place in `bytes` of each of the blocks, if it became smaller.
-    places: Vec<Option<Range<usize>>>,
+    packed: Packed,
+    /// The place there of each of the blocks that is stored in another way.
+    places: Vec<Option<Place>>,
 }
 
 impl Recompressed {
     /// Compresses blocks harder than they are, unless their list is not to be compressed. `None`:
     /// no block becomes smaller, or nothing is compressed in this way. While clean segments are so
     /// few that commits assist cleaning, blocks are left as they are: nobody is to wait for it.
+    /// Pages are taken out of frames only if `opens_frames`: then all pages of a frame that are
+    /// left must be among the blocks.
     pub(super) fn of(
         volume: &Volume,
         accounts: &Accounts,
         blocks: &[(NamedPage, Content<'_>)],
+        opens_frames: bool,
     ) -> Option<Self> {
         let with = volume.compressors().cold()?;
-        let mut all = Self { with, bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
+        let places = Vec::with_capacity(blocks.len());
+        let mut all = Self { packed: Packed::new(with), places };
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             if is_urgent(volume, accounts) {
                 break;
             }
             // Blocks of a list that cannot be read are moved all the same.
-            let may_gain = chunk.iter().any(|(block, _)| all.may_gain(volume, block));
-            if may_gain && volume.may_be_compressed(&chunk[0].0).unwrap_or(false) {
-                all.add_chunk(volume, chunk);
+            let group = Group::new(volume, with, chunk, opens_frames);
+            if group.may_gain() && volume.may_be_compressed(&chunk[0].0).unwrap_or(false) {
+                all.add_group(volume, group, opens_frames);
             } else {
                 all.places.resize(all.places.len() + chunk.len(), None);
             }
         }
         all.places.resize(blocks.len(), None);
+        let has_frames = all.places.iter().any(|place| matches!(place, Some(Place::InFrame(..))));
         let is_any = all.places.iter().any(Option::is_some);
-        (is_any && volume.mark_compression()).then_some(all)
+        (is_any && volume.mark_compression(has_frames)).then_some(all)
     }
 
     /// The blocks with the contents that became smaller.
     pub(super) fn in_place_of<'a>(&'a self, blocks: &[(NamedPage, Content<'a>)]) -> Moving<'a> {
         let pairs = blocks.iter().zip(&self.places);
-        let moved = pairs.map(|((block, stored), place)| match place {
-            Some(place) => (*block, Content::compressed(&self.bytes[place.clone()], self.with)),
-            None => (*block, *stored),
+        let moved = pairs.map(|((block, stored), place)| {
+            (*block, place.as_ref().map_or(*stored, |place| self.packed.content(place)))
         });
         moved.collect()
     }
 
-    /// Adds blocks of one chunk. Whole pages begin at blocks of the device, so few shorter blocks
-    /// among them save nothing: they stay whole if they do not save a page together.
-    fn add_chunk(&mut self, volume: &Volume, chunk: &[(NamedPage, Content<'_>)]) {
-        let first = self.places.len();
-        let mut saved_bytes = 0;
-        for (block, content) in chunk {
-            let place = self.pack(volume, block, content);
-            if let Some(place) = &place
-                && block.page.is_whole()
-            {
-                saved_bytes += PAGE_SIZE - footprint(place.len());
-            }
-            self.places.push(place);
+    /// Adds blocks of one chunk.
+    fn add_group(&mut self, volume: &Volume, mut group: Group<'_>, opens_frames: bool) {
+        let start = self.packed.bytes.len();
+        group.unpack();
+        let mut places = self.each_alone(volume, &group);
+        frames_of(&mut self.packed, &group, &mut places);
+        self.keep_whole(volume, &group, &mut places);
+        if group.opens_any() && group.len_bytes_with(&places) >= group.len_bytes() {
+            // What leaves a frame takes more than it gives back.
+            self.packed.bytes.truncate(start);
+            debug_assert!(opens_frames, "or none would be opened");
+            let group = Group::new(volume, self.packed.with, group.blocks, false);
+            return self.add_group(volume, group, false);
         }
-        if saved_bytes < PAGE_SIZE && chunk.len() > 1 {
-            for ((block, _), place) in chunk.iter().zip(&mut self.places[first..]) {
-                if block.page.is_whole() && place.take().is_some() {
-                    volume.compressors().settled().note(block.page.crc32c);
+        group.note_settled(&places, &self.packed.bytes);
+        self.places.append(&mut places);
+    }
+
+    /// What is to be stored of each page of a group if it is alone.
+    fn each_alone(&mut self, volume: &Volume, group: &Group<'_>) -> Vec<Option<Place>> {
+        let place = |(at, (block, _)): (usize, &(NamedPage, Content<'_>))| {
+            let page = group.page(at)?;
+            if !group.is_opened(at) {
+                return self.pack(volume, block, page).map(Place::Alone);
+            }
+            let from = self.packed.bytes.len();
+            let packed = self.packed.pack_alone(volume, page);
+            Some(packed.map(Place::Alone).unwrap_or_else(|| {
+                // A page of zeros has a block as long as it is one in a frame.
+                self.packed.bytes.extend_from_slice(&page[..stored_len(page).max(1)]);
+                Place::Plain(from..self.packed.bytes.len())
+            }))
+        };
+        group.blocks.iter().enumerate().map(place).collect()
+    }
+
+    /// Whole pages begin at blocks of the device, so few shorter blocks among them save nothing:
+    /// they stay whole if they do not save a page together.
+    fn keep_whole(&self, volume: &Volume, group: &Group<'_>, places: &mut [Option<Place>]) {
+        let mut saved_bytes = 0;
+        for ((block, _), place) in group.blocks.iter().zip(&*places) {
+            match place {
+                // A frame is worth it by itself.
+                Some(Place::InFrame(..)) => return,
+                Some(Place::Alone(range)) if block.page.is_whole() => {
+                    saved_bytes += PAGE_SIZE - footprint(range.len());
                 }
+                _ => {}
+            }
+        }
+        if saved_bytes >= PAGE_SIZE || group.blocks.len() == 1 {
+            return;
+        }
+        for ((block, _), place) in group.blocks.iter().zip(places) {
+            if block.page.is_whole() && place.take().is_some() {
+                volume.compressors().settled().note(block.page.crc32c);
             }
         }
     }
@@ -95,69 +132,35 @@ impl Recompressed {
         &mut self,
         volume: &Volume,
         block: &NamedPage,
-        content: &Content<'_>,
+        page: &[u8; PAGE_SIZE],
     ) -> Option<Range<usize>> {
         let (compressors, list) = (volume.compressors(), Lid(block.list));
-        if !self.may_gain(volume, block) || !compressors.cold_doubts().is_worth_trying(list) {
+        if !may_gain(volume, self.packed.with, &block.page)
+            || !compressors.cold_doubts().is_worth_trying(list)
+        {
             return None;
         }
-        let mut page = [0; PAGE_SIZE];
-        // What is no page stays as it is, so that the damage is not hidden.
-        let stored = content.bytes();
-        compressors
-            .unpackers
-            .with(|unpacker| unpacker.unpack(&block.page, stored, &mut page))
-            .ok()?;
-        let from = self.bytes.len();
-        let is_packed = compressors
-            .packers
-            .with(|packer| packer.pack(self.with, without_zeros(&page), &mut self.bytes));
-        let place = from..self.bytes.len();
-        let gains = is_packed
-            && self.saves(&block.page, place.len())
-            && self.is_right(volume, &place, &page);
-        compressors.cold_doubts().note_tried(list, gains);
+        let packed = self.packed.pack_alone(volume, page);
+        let gains = packed.clone().filter(|place| self.saves(&block.page, place.len()));
+        compressors.cold_doubts().note_tried(list, gains.is_some());
         // What did not become smaller will not, nor will what became as small as this makes it.
-        let settled = if gains { checksum(&self.bytes[from..]) } else { block.page.crc32c };
+        let settled = match &gains {
+            Some(place) => checksum(&self.packed.bytes[place.clone()]),
+            None => block.page.crc32c,
+        };
         compressors.settled().note(settled);
-        if !gains {
-            self.bytes.truncate(from);
+        if let (Some(packed), None) = (packed, &gains) {
+            self.packed.bytes.truncate(packed.start);
         }
-        gains.then_some(place)
-    }
-
-    /// Whether a block may become smaller: it is not compressed so hard yet, and was not tried.
-    fn may_gain(&self, volume: &Volume, block: &NamedPage) -> bool {
-        let PageRef { compression, crc32c, .. } = block.page;
-        let compressors = volume.compressors();
-        compressors.is_harder(self.with, compression) && !compressors.settled().has(crc32c)
+        gains
     }
 
     /// Whether so many bytes are enough less than a block takes.
     fn saves(&self, block: &PageRef, len_bytes: usize) -> bool {
         let (before, after) = (block.footprint_bytes() as usize, footprint(len_bytes));
-        let is_same_kind = block.compression == self.with.kind();
+        let is_same_kind = block.compression == self.packed.with.kind();
         after < before && (is_same_kind || after <= before - before / LEAST_SAVED_PART)
     }
-
-    /// Whether what was compressed is the page. The old block is about to be given up.
-    fn is_right(&self, volume: &Volume, place: &Range<usize>, page: &[u8; PAGE_SIZE]) -> bool {
-        let block = PageRef {
-            len_bytes: place.len() as u16,
-            compression: self.with.kind(),
-            ..PageRef::ZERO
-        };
-        let mut again = [0; PAGE_SIZE];
-        let unpacked = volume
-            .compressors()
-            .unpackers
-            .with(|unpacker| unpacker.unpack(&block, &self.bytes[place.clone()], &mut again));
-        unpacked.is_ok() && again == *page
-    }
-}
-
-const fn footprint(len_bytes: usize) -> usize {
-    align_up_usize(len_bytes, GRAIN_SIZE)
 }
 
 /// Whether cleaning must not take longer than it has to: commits assist it, or somebody waits for
@@ -194,7 +197,7 @@ impl Volume {
 mod tests {
     use dendro_base::Rng;
     use dendro_disk::{Aru, ListHints, LogicalDisk, Op, View};
-    use dendro_format::compression::Unpacker;
+    use dendro_format::compression::{Compression, Unpacker};
 
     use super::*;
     use crate::disk::LogDisk;
@@ -222,7 +225,9 @@ mod tests {
     /// What moving a list's pages, which are stored as `pages` with these kinds of compression,
     /// stores of them.
     fn recompress(disk: &LogDisk, list: Lid, pages: &[(u8, Vec<u8>)]) -> Vec<(u8, Vec<u8>)> {
-        let named = pages.iter().zip(0..).map(|((compression, stored), page_index)| {
+        // They do not lie side by side, so none are put into frames.
+        let indexes = (0..).step_by(2);
+        let named = pages.iter().zip(indexes).map(|((compression, stored), page_index)| {
             let page = PageRef {
                 len_bytes: stored.len() as u16,
                 compression: *compression,
@@ -233,7 +238,7 @@ mod tests {
             (block, Content::stored(stored, &page))
         });
         let named: Vec<_> = named.collect();
-        let Some(found) = Recompressed::of(disk.volume(), disk.accounts(), &named) else {
+        let Some(found) = Recompressed::of(disk.volume(), disk.accounts(), &named, true) else {
             return pages.to_vec();
         };
         let moved = found.in_place_of(&named);

@@ -13,10 +13,10 @@ use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::{
-    Addr, Key, Layout, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
+    Addr, Chunk, Key, Layout, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
 };
 use dendro_policy::Class;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::clean::named_page::NamedPage;
 use crate::clean::recompress::Recompressed;
@@ -112,8 +112,14 @@ pub(super) fn move_blocks(
     moved_bytes: &AtomicU64,
 ) -> Result<bool> {
     let mut unsound = Vec::new();
-    let mut sound = Vec::with_capacity(blocks.len());
+    let mut sound: Vec<(NamedPage, Content<'_>)> = Vec::with_capacity(blocks.len());
     for block in blocks {
+        if let Some((last, content)) = sound.last()
+            && last.page.shares_frame_with(&block.page)
+        {
+            sound.push((*block, content.of_other(&block.page)));
+            continue;
+        }
         let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
         let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
         match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
@@ -121,7 +127,7 @@ pub(super) fn move_blocks(
             None => unsound.push(*block),
         }
     }
-    let recompressed = Recompressed::of(volume, accounts, &sound);
+    let recompressed = Recompressed::of(volume, accounts, &sound, true);
     if let Some(recompressed) = &recompressed {
         sound = recompressed.in_place_of(&sound);
     }
@@ -324,24 +330,29 @@ impl Engine {
         let key = blocks[0].0.key();
         let (pages, short_bytes) = blocks[0].1.room();
         let context = RecordContext::of_moved(&key);
-        let unit = self.begin_unit(context, pages, short_bytes, page_record_bytes(1))?;
+        let page_count = if blocks[0].1.is_in_frame() { CHUNK_PAGES as usize } else { 1 };
+        let unit = self.begin_unit(context, pages, short_bytes, page_record_bytes(page_count))?;
         let moved = self.transact(nodes, |engine| {
             let Some(chunk) = engine.state().chunk_at(&key, nodes)? else {
                 return Ok((blocks.len(), 0));
             };
             let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
             let (mut count, mut moved_bytes) = (0, 0);
-            for (NamedPage { page_index, page: old, .. }, content) in blocks {
-                if chunk.get((page_index % CHUNK_PAGES) as u32) == Some(*old) {
+            for (block, content) in blocks {
+                let is_placed = content.is_in_frame()
+                    && placed.iter().any(|(page_index, _)| *page_index == block.page_index);
+                if !is_placed && is_named(&chunk, block) {
+                    let together = moved_together(&chunk, &blocks[count..]);
                     let (pages, short_bytes) = content.room();
-                    let record_bytes = page_record_bytes(placed.len() + 1);
+                    let record_bytes = page_record_bytes(placed.len() + together.len());
                     if !engine.partial().fits(pages, short_bytes, record_bytes) {
                         break;
                     }
-                    let class = class.unwrap_or_else(|| engine.survivor_class(old.addr));
-                    let block = engine.place_again(&unit, (key.list, *page_index), content, class);
-                    placed.push((*page_index, block));
-                    moved_bytes += u64::from(old.footprint_bytes());
+                    let class = class.unwrap_or_else(|| engine.survivor_class(block.page.addr));
+                    let moved = engine.place_again(&unit, key.list, &together, class);
+                    let pages = together.iter();
+                    placed.extend(pages.map(|(page_index, of)| (*page_index, of.page_in(&moved))));
+                    moved_bytes += u64::from(moved.footprint_bytes());
                 }
                 count += 1;
             }
@@ -361,20 +372,45 @@ impl Engine {
         Ok(moved)
     }
 
-    /// Places the stored content of a page once more.
+    /// Places the stored content of a page once more, or that of the pages of a frame.
     fn place_again(
         &mut self,
         unit: &OpenUnit,
-        (list, page_index): (u64, u64),
-        content: &Content<'_>,
+        list: u64,
+        pages: &[(u64, Content<'_>)],
         class: Class,
     ) -> PageRef {
         let class = self.class_with_room(class);
-        let apart = if class == Class::MAIN {
-            None
-        } else {
-            self.place_apart(unit, class, (list, page_index), content)
-        };
-        apart.unwrap_or_else(|| self.partial().place(content))
+        let apart =
+            if class == Class::MAIN { None } else { self.place_apart(unit, class, list, pages) };
+        apart.unwrap_or_else(|| self.partial().place(&pages[0].1))
     }
+}
+
+/// Whether the entry names a block at its old place.
+fn is_named(chunk: &Chunk, block: &NamedPage) -> bool {
+    chunk.get((block.page_index % CHUNK_PAGES) as u32) == Some(block.page)
+}
+
+/// The pages for which the content of the first of `blocks` is stored: of a new frame those that
+/// are among `blocks`; of one that stays as it is all that the entry has, whoever asked for them.
+fn moved_together<'a>(
+    chunk: &Chunk,
+    blocks: &[(NamedPage, Content<'a>)],
+) -> SmallVec<[(u64, Content<'a>); 1]> {
+    let (block, content) = &blocks[0];
+    if !content.is_in_frame() {
+        return smallvec![(block.page_index, *content)];
+    }
+    if content.is_of(&block.page) {
+        let first = block.page_index - block.page_index % CHUNK_PAGES;
+        let shared = chunk.iter().filter(|(_, page)| page.shares_frame_with(&block.page));
+        return shared
+            .map(|(slot, page)| (first + u64::from(slot), content.of_other(&page)))
+            .collect();
+    }
+    let is_in_it = |(other, of): &&(NamedPage, Content<'a>)| {
+        of.shares_frame_with(content) && is_named(chunk, other)
+    };
+    blocks.iter().filter(is_in_it).map(|(other, of)| (other.page_index, *of)).collect()
 }

@@ -462,9 +462,13 @@ impl<'e, 'a> Application<'e, 'a> {
         let block = if is_main {
             engine.partial().place(content)
         } else {
-            engine.place_apart(self.unit, class, (list, page_index), content).ok_or_else(|| {
-                Error::Failed(format!("class {class} found no segment in which it can continue"))
-            })?
+            engine.place_apart(self.unit, class, list, &[(page_index, *content)]).ok_or_else(
+                || {
+                    Error::Failed(format!(
+                        "class {class} found no segment in which it can continue"
+                    ))
+                },
+            )?
         };
         engine.note_placed(&block);
         Ok(block)

@@ -7,7 +7,7 @@ use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
 use dendro_disk::{Aru, Lid, ListCompression, ListHints, Op, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::compression::{Compression, Packer};
-use dendro_format::superblock::INCOMPATIBLE_COMPRESSION;
+use dendro_format::superblock::{INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_FRAMES};
 use smallvec::SmallVec;
 
 use crate::fault::Outcome;
@@ -121,20 +121,23 @@ impl Volume {
         }
         // What older software cannot read follows. If that cannot be stated, as on a full host, or
         // on a disk that takes no changes, nothing is compressed.
-        let may_compress = self.mark_compression();
+        let may_compress = self.mark_compression(false);
         Ok(packed.filter(|_| may_compress))
     }
 
-    /// States on the device that blocks may be compressed. Returns whether they may.
-    pub(crate) fn mark_compression(&self) -> bool {
+    /// States on the device that blocks may be compressed, and with `has_frames` that they may be
+    /// frames. Returns whether they may.
+    pub(crate) fn mark_compression(&self, has_frames: bool) -> bool {
+        let frames = if has_frames { INCOMPATIBLE_FRAMES } else { 0 };
+        let features = INCOMPATIBLE_COMPRESSION | frames;
         let compressors = self.compressors();
-        if compressors.is_marked() {
+        if compressors.are_marked(features) {
             return true;
         }
         let is_writable = self.check_writable(&self.read()).is_ok();
-        let is_marked = is_writable && self.mark_features(INCOMPATIBLE_COMPRESSION).is_ok();
+        let is_marked = is_writable && self.mark_features(features).is_ok();
         if is_marked {
-            compressors.note_marked();
+            compressors.note_marked(features);
         }
         is_marked
     }

@@ -64,19 +64,21 @@ impl Engine {
         others.find(has_room).unwrap_or(Class::MAIN)
     }
 
-    /// Places what is stored of a page in the stream of `class`; [`Self::record_page`] then names
-    /// it in the main log. `None` means that there is no such stream or no segment for it, so the
-    /// block must go to the main log.
+    /// Places what is stored of pages, one or those of a frame, in the stream of `class`;
+    /// [`Self::record_page`] then names them in the main log. `None` means that there is no such
+    /// stream or no segment for it, so the block must go to the main log.
     pub(crate) fn place_apart(
         &mut self,
         unit: &OpenUnit,
         class: Class,
-        (list, page_index): (u64, u64),
-        content: &Content<'_>,
+        list: u64,
+        named: &[(u64, Content<'_>)],
     ) -> Option<PageRef> {
         let number = self.streams.find(class)?;
+        let (_, content) = &named[0];
         let (pages, short) = content.room();
-        let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
+        let record_bytes = page_record_bytes(named.len());
+        let fits = |partial: &Partial| partial.fits(pages, short, record_bytes);
         if !self.streams.all[number].open.as_ref().is_some_and(fits) {
             self.close_stream(number);
             self.open_stream(number)?;
@@ -85,7 +87,11 @@ impl Engine {
         let open = stream.open.as_mut()?;
         stream.mark.get_or_insert_with(|| open.mark());
         open.set_context(unit.context());
-        Some(open.push_page(list, page_index, content))
+        let block = open.place(content);
+        for (page_index, content) in named {
+            open.record_page(list, *page_index, &content.page_in(&block));
+        }
+        Some(block)
     }
 
     /// Records in the main log that a page was written as `block`, which was placed there or in a

@@ -179,8 +179,11 @@ pub(crate) struct Content<'a> {
     bytes: &'a [u8],
     len_bytes: usize,
     crc32c: u32,
-    /// How the bytes are compressed; 0: not. Compressed bytes are fewer than a page has.
+    /// How the bytes are compressed; 0: not. Compressed bytes are fewer than a page has, unless
+    /// they are those of a frame.
     compression: u8,
+    /// Which page of a frame it is, as in a [`PageRef`].
+    flags: u8,
 }
 
 impl<'a> Content<'a> {
@@ -192,21 +195,55 @@ impl<'a> Content<'a> {
     /// The content of a page whose stored length ([`stored_len`]) is `len_bytes`.
     pub(crate) fn of(page: &'a [u8], len_bytes: usize) -> Self {
         let bytes = &page[..len_bytes.min(page.len())];
-        Self { bytes, len_bytes, crc32c: padded_checksum(bytes, len_bytes), compression: 0 }
+        let crc32c = padded_checksum(bytes, len_bytes);
+        Self { bytes, len_bytes, crc32c, compression: 0, flags: 0 }
     }
 
     /// The content of a page that was compressed with `compression` to `bytes`.
     pub(crate) fn compressed(bytes: &'a [u8], compression: Compression) -> Self {
         debug_assert!(bytes.len() < PAGE_SIZE, "it takes less than the page");
         let (len_bytes, crc32c) = (bytes.len(), checksum(bytes));
-        Self { bytes, len_bytes, crc32c, compression: compression.kind() }
+        Self { bytes, len_bytes, crc32c, compression: compression.kind(), flags: 0 }
+    }
+
+    /// The content of page `index` of a frame that was compressed with `compression` to `bytes`.
+    pub(crate) fn in_frame(bytes: &'a [u8], compression: Compression, index: u32) -> Self {
+        let (len_bytes, crc32c) = (bytes.len(), checksum(bytes));
+        let flags = PageRef::ZERO.of_frame(index).flags;
+        Self { bytes, len_bytes, crc32c, compression: compression.kind(), flags }
     }
 
     /// The content of `block`, which is stored as the first of `bytes`.
     pub(crate) fn stored(bytes: &'a [u8], block: &PageRef) -> Self {
-        let PageRef { len_bytes, crc32c, compression, .. } = *block;
+        let PageRef { len_bytes, crc32c, compression, flags, .. } = *block;
         let len_bytes = usize::from(len_bytes);
-        Self { bytes: &bytes[..len_bytes], len_bytes, crc32c, compression }
+        Self { bytes: &bytes[..len_bytes], len_bytes, crc32c, compression, flags }
+    }
+
+    /// The page that this is in `block`, which was placed for it, or for another page of its frame.
+    pub(crate) const fn page_in(&self, block: &PageRef) -> PageRef {
+        PageRef { flags: self.flags, ..*block }
+    }
+
+    /// The content of another page of the frame, which is called so in a block like this.
+    pub(crate) const fn of_other(&self, page: &PageRef) -> Self {
+        Self { flags: page.flags, ..*self }
+    }
+
+    pub(crate) const fn is_in_frame(&self) -> bool {
+        self.flags != 0
+    }
+
+    /// Whether this is stored of `page` already.
+    pub(crate) fn is_of(&self, page: &PageRef) -> bool {
+        let Self { len_bytes, crc32c, compression, flags, .. } = *self;
+        let PageRef { addr, .. } = *page;
+        PageRef { addr, len_bytes: len_bytes as u16, crc32c, compression, flags } == *page
+    }
+
+    /// Whether both are pages of one frame: the same bytes in memory.
+    pub(crate) fn shares_frame_with(&self, other: &Self) -> bool {
+        self.is_in_frame() && other.is_in_frame() && std::ptr::eq(self.bytes, other.bytes)
     }
 
     /// The bytes that are stored; zeros at the end of a whole page may be missing.
@@ -215,7 +252,7 @@ impl<'a> Content<'a> {
     }
 
     pub(crate) const fn is_whole(&self) -> bool {
-        self.len_bytes == PAGE_SIZE
+        self.len_bytes == PAGE_SIZE && self.compression == 0
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -385,18 +422,6 @@ impl Partial {
         self.run = None;
     }
 
-    /// Adds a page and its record. The caller has checked [`Self::fits`].
-    pub(crate) fn push_page(
-        &mut self,
-        list: u64,
-        page_index: u64,
-        content: &Content<'_>,
-    ) -> PageRef {
-        let block = self.place(content);
-        self.record_page(list, page_index, &block);
-        block
-    }
-
     /// Places what is stored of a page. The block counts once [`Self::record_page`] was called with
     /// it. The caller has checked [`Self::fits`].
     pub(crate) fn place(&mut self, content: &Content<'_>) -> PageRef {
@@ -415,7 +440,7 @@ impl Partial {
             crc32c: content.crc32c,
             len_bytes: content.len_bytes as u16,
             compression: content.compression,
-            flags: 0,
+            flags: content.flags,
         }
     }
 
@@ -427,7 +452,10 @@ impl Partial {
         } else {
             self.record_short(list, page_index, block)
         };
-        if let Some(offset) = self.offset_of(block.addr) {
+        // Nothing is written in the place of a frame.
+        if !block.is_in_frame()
+            && let Some(offset) = self.offset_of(block.addr)
+        {
             let placed = Placed { offset: offset as u32, record_ref, named: None };
             if block.is_whole() {
                 self.pages.push(placed);
@@ -482,7 +510,9 @@ impl Partial {
 
     /// Notes that the main log names `block`, which lies here, at `named`.
     pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
-        let Some(offset) = self.offset_of(block.addr) else { return };
+        let Some(offset) = self.offset_of(block.addr).filter(|_| !block.is_in_frame()) else {
+            return;
+        };
         // Whole pages are mostly named in the order in which they were placed.
         if let Some(next) = self.pages.get_mut(self.next_named)
             && next.offset == offset as u32
@@ -563,7 +593,7 @@ impl Partial {
     /// The page reference that [`Self::change_page`] would give the page at `old` with this
     /// content, if that page lies here, may still be changed, and the content fits its place.
     pub(crate) fn fit_into(&mut self, old: &PageRef, content: &Content<'_>) -> Option<PageRef> {
-        let offset = self.offset_of(old.addr)?;
+        let offset = self.offset_of(old.addr).filter(|_| !old.is_in_frame())?;
         if old.is_whole() {
             // Its record states no compression.
             if content.compression != 0 {

@@ -26,6 +26,7 @@ mod undo;
 use std::collections::BTreeSet;
 
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::layout::FIRST_LOG_SEGMENT;
 use dendro_format::record::WRITE_BLOCK_LEN_BYTES;
 use dendro_format::{Addr, Head, Layout, NodePtr, PageRef, SegmentNo, Usage};
@@ -253,10 +254,10 @@ impl Segments {
         self.page_counts.zero.saturating_mul(PAGE_SIZE as u64)
     }
 
-    /// The bytes that the records of short blocks take in the log. The count is limited to what the
-    /// live bytes allow, because a checkpoint may be damaged.
+    /// The bytes that the records of short blocks take in the log, one for each page of a frame. The
+    /// count is limited to what the live bytes allow, because a checkpoint may be damaged.
     pub(crate) fn short_records_bytes(&self) -> u64 {
-        let most = self.live_bytes / GRAIN_SIZE as u64;
+        let most = self.live_bytes / GRAIN_SIZE as u64 * CHUNK_PAGES;
         self.page_counts.short.min(most) * WRITE_BLOCK_LEN_BYTES as u64
     }
 
@@ -610,31 +611,48 @@ impl Segments {
 
     /// Adds a block that is live from `clock` on and that its client wrote at `written_at`.
     pub(crate) fn block_added(&mut self, block: &PageRef, written_at: u64, clock: u64) {
-        self.page_counts.zero += u64::from(block.len_bytes == 0);
-        self.page_counts.compressed.add(block);
-        if let Some(entry) = self.entry_of_short(block) {
+        self.count_page(block, block.footprint_bytes());
+        self.bytes_added(block.addr, block.footprint_bytes(), written_at, clock);
+    }
+
+    /// Adds a page of a frame of which another page has been added.
+    pub(crate) fn page_joined(&mut self, page: &PageRef) {
+        self.count_page(page, 0);
+    }
+
+    fn count_page(&mut self, page: &PageRef, block_bytes: u32) {
+        self.page_counts.zero += u64::from(page.len_bytes == 0);
+        self.page_counts.compressed.add(page, block_bytes);
+        if let Some(entry) = self.entry_of_short(page) {
             entry.short_count += 1;
             self.page_counts.short += 1;
         }
-        self.bytes_added(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
     /// Subtracts a block that is no longer live from `clock` on.
     pub(crate) fn block_freed(&mut self, block: &PageRef, clock: u64) {
-        let zeros = u64::from(block.len_bytes == 0);
-        self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
-        self.page_counts.compressed.subtract(block);
-        if let Some(entry) = self.entry_of_short(block) {
-            entry.short_count = entry.short_count.saturating_sub(1);
-            self.page_counts.short = self.page_counts.short.saturating_sub(1);
-        }
+        self.uncount_page(block, block.footprint_bytes());
         self.bytes_freed(block.addr, block.footprint_bytes(), clock);
     }
 
-    /// The entry of the segment of a block that is shorter than a page.
+    /// Subtracts a page of a frame of which another page is left.
+    pub(crate) fn page_left(&mut self, page: &PageRef) {
+        self.uncount_page(page, 0);
+    }
+
+    fn uncount_page(&mut self, page: &PageRef, block_bytes: u32) {
+        let zeros = u64::from(page.len_bytes == 0);
+        self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
+        self.page_counts.compressed.subtract(page, block_bytes);
+        if let Some(entry) = self.entry_of_short(page) {
+            entry.short_count = entry.short_count.saturating_sub(1);
+            self.page_counts.short = self.page_counts.short.saturating_sub(1);
+        }
+    }
+
+    /// The entry of the segment of a page whose block has a record of its own.
     fn entry_of_short(&mut self, block: &PageRef) -> Option<&mut Entry> {
-        let is_short = (1..PAGE_SIZE).contains(&usize::from(block.len_bytes));
-        let segment = is_short.then(|| self.layout.segment_of(block.addr))?;
+        let segment = block.is_short().then(|| self.layout.segment_of(block.addr))?;
         let entry = &mut self.table[segment.0 as usize];
         self.undo.note(segment, entry);
         Some(entry)

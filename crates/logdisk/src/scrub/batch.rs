@@ -97,13 +97,13 @@ impl Visit for Collector<'_> {
         }
         let name = self.batch.names.len() as u32;
         self.batch.names.push(Name::Chunk(*key));
-        let blocks = chunk.iter().filter(|(_, page)| page.len_bytes > 0);
-        self.batch.extents.extend(blocks.map(|(slot, page)| Extent {
+        let blocks = chunk.blocks().filter(|(_, page)| page.len_bytes > 0);
+        self.batch.extents.extend(blocks.map(|(slots, page)| Extent {
             addr: page.addr,
             crc32c: page.crc32c,
             name,
             len_bytes: u32::from(page.len_bytes),
-            slot: slot as u8,
+            slot: slots.trailing_zeros() as u8,
         }));
     }
 
@@ -183,12 +183,13 @@ impl Engine {
             }
             Name::Chunk(key) => {
                 let chunk = self.state().chunk_at(&key, nodes)?;
-                let page = chunk.and_then(|chunk| chunk.get(u32::from(extent.slot)));
-                page.is_some_and(|page: PageRef| {
+                let is_it = |page: PageRef| {
                     page.addr == extent.addr
                         && page.crc32c == extent.crc32c
                         && u32::from(page.len_bytes) == extent.len_bytes
-                })
+                };
+                // Another page of a frame may be left.
+                chunk.is_some_and(|chunk| chunk.iter().any(|(_, page)| is_it(page)))
             }
         };
         Ok(is_named && self.block_in_memory(extent.addr, extent.len_bytes as usize).is_none())

@@ -1,11 +1,12 @@
-//! Copying pages that other versions also see, so that a head can move or exchange them.
+//! Copying pages that other versions also see, or that lie in frames, so that a head can move or
+//! exchange them.
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Error, Lid, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::versions::quota_bytes_of;
-use dendro_format::{PageRef, Record, checksum};
+use dendro_format::{PageRef, Record};
 
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -17,8 +18,7 @@ use crate::reclaim::no_space::Reclaimer;
 use crate::space::shortage::Need;
 use crate::volume::Volume;
 
-/// Gives the head of a branch copies of its own of those pages of a group that other versions
-/// also see.
+/// Gives the head of a branch copies of its own of those pages of a group that cannot be moved.
 pub(crate) fn unshare(
     volume: &Volume,
     reclaimer: &Reclaimer,
@@ -42,10 +42,21 @@ pub(crate) fn unshare(
         if page.len_bytes > 0 {
             volume.check_block(list, page_index, &page, &bytes)?;
         }
-        copies.push((slot, page, bytes));
+        let content = if page.is_in_frame() {
+            let mut content = vec![0; PAGE_SIZE];
+            volume.unpack(list, page_index, &page, &bytes, &mut content)?;
+            content
+        } else {
+            bytes
+        };
+        copies.push((slot, page, content));
     }
     let needed_bytes = (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
-    let quota_bytes = copies.iter().map(|(_, page, _)| quota_bytes_of(*page)).sum();
+    let quota_bytes = copies.iter().map(|(_, page, content)| match page.is_in_frame() {
+        true => content.len() as u64,
+        false => quota_bytes_of(*page),
+    });
+    let quota_bytes = quota_bytes.sum();
     let mut seen = SeenPruning::default();
     loop {
         let copied = reclaimer.with_room(Need::space(needed_bytes), |engine, nodes| {
@@ -105,7 +116,8 @@ impl Engine {
         Ok(shared)
     }
 
-    /// Writes a page of the head again, as a unit of its own, if the page has not changed.
+    /// Writes a page of the head again, as a unit of its own, if the page has not changed. `stored`
+    /// is what is stored of it; of a page in a frame it is the page.
     fn write_copy(
         &mut self,
         branch: u32,
@@ -114,7 +126,10 @@ impl Engine {
         stored: &[u8],
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        debug_assert!(page.len_bytes == 0 || checksum(stored) == page.crc32c);
+        let content = match page.is_in_frame() {
+            true => Content::of_page(stored),
+            false => Content::stored(stored, page),
+        };
         let record_bytes = page_record_bytes(1) + MAX_FIXED_LEN_BYTES;
         let unit = self.begin_unit(self.head_context(branch), 1, 0, record_bytes)?;
         self.transact(nodes, |engine| {
@@ -123,9 +138,9 @@ impl Engine {
             if edit.page(slot) != Some(*page) || !engine.state().is_shared(&edit, slot) {
                 return Ok(());
             }
-            let block = match stored.len() {
-                0 => PageRef::ZERO,
-                _ => engine.partial().place(&Content::stored(stored, page)),
+            let block = match content.is_empty() {
+                true => PageRef::ZERO,
+                false => engine.partial().place(&content),
             };
             engine.state_mut().replace(&mut edit, slot, block);
             engine.state_mut().put_edit(&edit, nodes)?;

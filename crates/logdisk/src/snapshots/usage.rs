@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 
 use dendro_disk::{Error, Result, VersionUsage, View};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Key, PageRef, Space, Value};
+use dendro_format::{Chunk, Key, PageRef, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::map::Entry;
@@ -22,9 +22,15 @@ struct Bytes {
 }
 
 impl Bytes {
+    /// What a page takes by itself. A frame is counted beside its pages ([`frames`]).
     fn of(page: &PageRef) -> Self {
-        let (stored, plain) = (page.footprint_bytes(), page.plain_footprint_bytes());
-        Self { stored: stored.into(), plain: plain.into() }
+        let stored = if page.is_in_frame() { 0 } else { page.footprint_bytes() };
+        Self { stored: stored.into(), plain: page.plain_footprint_bytes().into() }
+    }
+
+    /// What a frame takes.
+    fn of_frame(page: &PageRef) -> Self {
+        Self { stored: page.footprint_bytes().into(), plain: 0 }
     }
 
     const fn add(&mut self, other: Self) {
@@ -220,10 +226,15 @@ impl UsageCounter {
             let mut until = [end; CHUNK_PAGES as usize];
             for (key, value) in chunk.iter().rev() {
                 let Value::Chunk(pages) = value else { continue };
-                for (slot, page) in pages.iter() {
-                    let end = until[slot as usize];
+                let end_of = |slot: u32| until[slot as usize];
+                let alone = pages.iter().map(|(slot, page)| (end_of(slot), Bytes::of(&page)));
+                // A frame is there as long as some page of it is seen.
+                let framed = frames(pages).map(|(slots, page)| {
+                    let end = slots_of(slots).map(end_of).max().unwrap_or_default();
+                    (end, Bytes::of_frame(&page))
+                });
+                for (end, bytes) in alone.chain(framed) {
                     let range = on_branch.range(key.epoch.max(made.epoch), end);
-                    let bytes = Bytes::of(&page);
                     on_branch.more_bytes[range.start].add(bytes);
                     on_branch.more_bytes[range.end].subtract(bytes);
                     if let Some(owner) = self.only_owner(&on_branch.observers[range]) {
@@ -240,7 +251,8 @@ impl UsageCounter {
 
     /// As [`Self::add`], for a chunk with entries of several branches: each viewpoint is checked.
     fn add_of_several(&mut self, chunk: &[Entry], of_list: &[Entry]) {
-        // For each page of each entry, the number of owners that see it, and the last of them.
+        // For each page of each entry, the number of owners that see it, and the last of them. A
+        // frame is noted at its first page.
         let mut seen_by: BTreeMap<(usize, u32), (usize, Option<usize>)> = BTreeMap::new();
         for viewpoint in &self.viewpoints {
             let ancestry = self.branch_tree.ancestry_of(viewpoint.nearest);
@@ -251,10 +263,17 @@ impl UsageCounter {
             let mut covered = 0_u32;
             for at in seen(ancestry, chunk) {
                 let Value::Chunk(pages) = &chunk[at].1 else { continue };
-                for (slot, page) in pages.iter().filter(|(slot, _)| covered >> slot & 1 == 0) {
+                let is_seen = |slots: u32| slots & !covered != 0;
+                let alone = pages.iter().map(|(slot, page)| (1 << slot, Bytes::of(&page)));
+                let framed = frames(pages).map(|(slots, page)| (slots, Bytes::of_frame(&page)));
+                for (slots, bytes) in alone.chain(framed).filter(|(slots, _)| is_seen(*slots)) {
                     if let Some(owner) = viewpoint.owner.filter(|_| viewpoint.is_version) {
-                        Bytes::of(&page).add_to(&mut self.usages[owner]);
+                        bytes.add_to(&mut self.usages[owner]);
                     }
+                    if bytes.stored == 0 {
+                        continue;
+                    }
+                    let slot = slots.trailing_zeros();
                     let (count, last) = seen_by.entry((at, slot)).or_default();
                     if *count == 0 || viewpoint.owner.is_none() || *last != viewpoint.owner {
                         *count += 1;
@@ -297,6 +316,16 @@ impl UsageCounter {
         }
         self.usages
     }
+}
+
+/// The frames of an entry, with the slots of their pages.
+fn frames(pages: &Chunk) -> impl Iterator<Item = (u32, PageRef)> + '_ {
+    pages.blocks().filter(|(_, page)| page.is_in_frame())
+}
+
+/// The slots whose bits are set.
+fn slots_of(slots: u32) -> impl Iterator<Item = u32> {
+    (0..CHUNK_PAGES as u32).filter(move |slot| slots >> slot & 1 == 1)
 }
 
 /// The positions of an item's entries that `ancestry` sees, the newest first.

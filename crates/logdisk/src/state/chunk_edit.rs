@@ -38,6 +38,16 @@ struct Below {
     epoch: u64,
 }
 
+/// A page that is taken out of an older entry.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    branch: u32,
+    epoch: u64,
+    slot: u32,
+    /// Whether its block is freed, and not put elsewhere.
+    is_freed: bool,
+}
+
 /// The page before the head writes it, for a write that changes only the head's entry of the
 /// current epoch. Such a write needs no chunk edit.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +80,8 @@ pub(crate) struct ChunkEdit {
     /// the whole chunk was opened.
     below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
     skip: Option<Skip>,
-    /// Pages that are taken out of older entries: the entry's branch and epoch, and the slot.
-    taken: SmallVec<[(u32, u64, u32); 4]>,
+    /// Pages that are taken out of older entries.
+    taken: SmallVec<[Taken; 4]>,
 }
 
 /// A bit for each slot of `slots`.
@@ -106,6 +116,12 @@ impl ChunkEdit {
     fn load_own(&mut self, chunk: &Chunk) {
         self.is_own = true;
         (self.own, self.holes, self.skip) = (chunk.slots(), chunk.holes(), chunk.skip());
+    }
+
+    /// Notes that the page at `slot` is to be taken out of the older entry that has it.
+    fn take_out(&mut self, below: &Below, slot: u32, is_freed: bool) {
+        let Below { branch, epoch, .. } = *below;
+        self.taken.push(Taken { branch, epoch, slot, is_freed });
     }
 
     fn below_at(&self, slot: u32) -> Option<Below> {
@@ -245,20 +261,25 @@ impl State {
         }
     }
 
-    /// The page at `slot` that is freed when the head writes another there.
+    /// The page at `slot` whose block is freed when the head writes another there. A frame is freed
+    /// only with the last of its pages.
     pub(crate) fn freed_page(&self, edit: &ChunkEdit, slot: u32) -> Option<PageRef> {
         let below = edit.below_at(slot).filter(|below| !self.is_seen_by_others(edit, below));
-        edit.own_page(slot).or(below.map(|below| below.page))
+        let freed = edit.own_page(slot).or(below.map(|below| below.page));
+        freed.filter(|page| !page.is_in_frame())
     }
 
-    /// Whether an older version also has the page at `slot`, so that the page cannot be moved.
+    /// Whether the page at `slot` cannot be moved, because an older version also has it, or because
+    /// it lies in a frame, which one entry alone may name.
     pub(crate) fn is_shared(&self, edit: &ChunkEdit, slot: u32) -> bool {
-        edit.below_at(slot).is_some_and(|below| self.is_seen_by_others(edit, &below))
+        edit.page(slot).is_some_and(|page| page.is_in_frame())
+            || edit.below_at(slot).is_some_and(|below| self.is_seen_by_others(edit, &below))
     }
 
     /// The page at `slot` if a write needs only [`Self::replace_own`]. The head must have an entry
     /// of the chunk in the current epoch, and either nothing older can be seen at the slot, or a
-    /// version retains the older page. `None` means that the write needs a chunk edit.
+    /// version retains the older page. The head's own page must not lie in a frame. `None` means
+    /// that the write needs a chunk edit.
     pub(super) fn sole_page(
         &self,
         branch: u32,
@@ -280,14 +301,19 @@ impl State {
     ) -> Outcome<(bool, Option<OwnPage>)> {
         let epoch = self.versions.epoch();
         let has_no_past = self.has_no_past(branch, item.list);
-        let (is_there, before) =
+        let (is_there, is_in_frame, before) =
             self.map.look(&item.key(branch, epoch), nodes, |value| match value {
                 Some(Value::Chunk(chunk)) => {
                     let is_settled = has_no_past || chunk.said() >> slot & 1 == 1;
-                    (true, is_settled.then(|| OwnPage::own(chunk.get(slot))))
+                    let own = chunk.get(slot);
+                    let is_in_frame = own.is_some_and(|own| own.is_in_frame());
+                    (true, is_in_frame, is_settled.then_some(OwnPage::own(own)))
                 }
-                value => (value.is_some(), None),
+                value => (value.is_some(), false, None),
             })?;
+        if is_in_frame {
+            return Ok((true, None));
+        }
         if is_there && before.is_none() {
             return Ok((true, self.page_retained_below(branch, item, slot, nodes)?));
         }
@@ -319,7 +345,8 @@ impl State {
         Ok(before)
     }
 
-    /// Replaces the head's own page, which [`Self::sole_page`] has found, by a new block.
+    /// Replaces the head's own page, which [`Self::sole_page`] has found, by a new block that is no
+    /// frame.
     pub(crate) fn replace_own(
         &mut self,
         branch: u32,
@@ -341,9 +368,9 @@ impl State {
     pub(crate) fn replace(&mut self, edit: &mut ChunkEdit, slot: u32, block: PageRef) {
         self.clock += u64::from(block.footprint_bytes());
         self.drop_page(edit, slot);
+        self.add_to(&edit.own, &block, self.clock);
         edit.own[slot as usize] = Some(block);
         edit.holes &= !(1 << slot);
-        self.segments.block_added(&block, self.clock, self.clock);
     }
 
     /// Makes a page a hole; frees its block unless other versions see it.
@@ -362,7 +389,7 @@ impl State {
         }
         let page = edit.page(slot);
         if let (None, Some(below)) = (edit.own[slot as usize], edit.below_at(slot)) {
-            edit.taken.push((below.branch, below.epoch, slot));
+            edit.take_out(&below, slot, false);
         }
         edit.own[slot as usize] = None;
         Self::cover(edit, slot);
@@ -377,13 +404,12 @@ impl State {
 
     /// Removes the page at `slot`; frees its block unless other versions see it.
     fn drop_page(&mut self, edit: &mut ChunkEdit, slot: u32) {
-        if let Some(old) = edit.own[slot as usize].take() {
-            self.segments.block_freed(&old, self.clock);
+        if edit.own[slot as usize].is_some() {
+            self.drop_from(&mut edit.own, slot);
         } else if let Some(below) = edit.below_at(slot)
             && !self.is_seen_by_others(edit, &below)
         {
-            self.segments.block_freed(&below.page, self.clock);
-            edit.taken.push((below.branch, below.epoch, slot));
+            edit.take_out(&below, slot, true);
         }
     }
 
@@ -399,10 +425,13 @@ impl State {
         let key = edit.item.key(edit.branch, edit.epoch);
         let chunk = Chunk::with_holes(&edit.own, edit.holes).with_skip(edit.skip);
         self.put_chunk(&key, chunk, nodes)?;
-        for (branch, epoch, slot) in &edit.taken {
+        for Taken { branch, epoch, slot, is_freed } in &edit.taken {
             let key = edit.item.key(*branch, *epoch);
             let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
             let mut slots = chunk.slots();
+            if *is_freed {
+                self.drop_from(&mut slots, *slot);
+            }
             slots[*slot as usize] = None;
             let rest = chunk.with_slots(&slots, chunk.holes());
             self.put_chunk(&key, rest, nodes)?;

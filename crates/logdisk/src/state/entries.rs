@@ -173,7 +173,7 @@ impl State {
         let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? else { return Ok(false) };
         for (_, value) in &taken {
             let Value::Chunk(chunk) = value else { continue };
-            chunk.iter().for_each(|(_, page)| self.segments.block_freed(&page, self.clock));
+            self.drop_all(chunk.slots());
         }
         Ok(true)
     }

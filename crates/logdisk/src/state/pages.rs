@@ -132,7 +132,9 @@ impl State {
     ) -> Outcome<()> {
         let (number, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as u32);
         let item = ItemKey::chunk(list, number);
-        if let Some(before) = self.sole_page(branch, item, slot, nodes)? {
+        if !block.is_in_frame()
+            && let Some(before) = self.sole_page(branch, item, slot, nodes)?
+        {
             return self.replace_own(branch, item, (slot, before.own), block, nodes);
         }
         let mut edit = self.edit_chunk(branch, list, number, slot..slot + 1, nodes)?;
@@ -153,8 +155,8 @@ impl State {
         for (slot, block) in moved {
             let Some(there) = slots[*slot as usize] else { continue };
             let written_at = self.segments.policy_view_at(there.addr).written_at;
-            self.segments.block_freed(&there, self.clock);
-            self.segments.block_added(block, written_at, self.clock);
+            self.drop_from(&mut slots, *slot);
+            self.add_to(&slots, block, written_at);
             slots[*slot as usize] = Some(*block);
         }
         let rest = chunk.with_slots(&slots, chunk.holes());

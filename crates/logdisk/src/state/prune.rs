@@ -12,13 +12,13 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Chunk, Key, PageRef, Space, Value};
+use dendro_format::{Chunk, Key, Space, Value};
 
 use crate::fault::Outcome;
 use crate::map::{Entry, Nodes};
-use crate::state::State;
 use crate::state::item::ItemKey;
 use crate::state::item::space_end;
+use crate::state::{Slots, State};
 use crate::versions::inheritance::Inheritance;
 
 /// The end of an entry that was not replaced: the head sees it.
@@ -34,7 +34,8 @@ type Remaining = Vec<(Key, u32)>;
 struct Pruning {
     /// Entries that are removed, or that get a smaller chunk.
     changes: Vec<(Key, Option<Chunk>)>,
-    freed: Vec<PageRef>,
+    /// The pages of entries, and the slots of those that go, a bit for each.
+    freed: Vec<(Slots, u32)>,
 }
 
 impl State {
@@ -56,11 +57,17 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let pruning = self.pruning(from, to, nodes)?;
-        for block in &pruning.freed {
-            if !is_logged && block.len_bytes > 0 {
-                self.segments.await_checkpoint(block.addr);
+        for (mut slots, gone) in pruning.freed {
+            for slot in (0..CHUNK_PAGES as u32).filter(|slot| gone >> slot & 1 == 1) {
+                // This holds for a frame that keeps other pages too: what frees these may be
+                // logged, and would not free the frame when the log is applied again.
+                if let Some(page) = slots[slot as usize].filter(|page| page.len_bytes > 0)
+                    && !is_logged
+                {
+                    self.segments.await_checkpoint(page.addr);
+                }
+                self.drop_from(&mut slots, slot);
             }
-            self.segments.block_freed(block, self.clock);
         }
         for (key, chunk) in pruning.changes {
             match chunk {
@@ -219,7 +226,7 @@ impl State {
         let first_epoch = self.removals.first_epoch(list);
         for (key, value) in entries.iter().filter(|(key, _)| key.epoch < first_epoch) {
             if let Value::Chunk(chunk) = value {
-                pruning.freed.extend(chunk.iter().map(|(_, page)| page));
+                pruning.freed.push((chunk.slots(), chunk.present()));
             }
             pruning.changes.push((*key, None));
         }
@@ -303,8 +310,8 @@ impl State {
                 continue;
             }
             let mut slots = chunk.slots();
-            for (slot, page) in chunk.iter().filter(|(slot, _)| seen >> slot & 1 == 0) {
-                pruning.freed.push(page);
+            pruning.freed.push((slots, chunk.present() & !seen));
+            for (slot, _) in chunk.iter().filter(|(slot, _)| seen >> slot & 1 == 0) {
                 slots[slot as usize] = None;
             }
             let rest = chunk.with_slots(&slots, holes);

@@ -16,9 +16,9 @@ use dendro_logdisk::{
 
 use crate::common::clock;
 
-const PAGES: u64 = 96;
+pub(crate) const PAGES: u64 = 96;
 
-fn device(compression: Option<Compression>) -> Arc<MemoryDevice> {
+pub(crate) fn device(compression: Option<Compression>) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     let options =
         FormatOptions { segment_size_bytes: 256 << 10, compression, ..FormatOptions::default() };
@@ -27,13 +27,16 @@ fn device(compression: Option<Compression>) -> Arc<MemoryDevice> {
     device
 }
 
-fn open(device: &Arc<MemoryDevice>, compression: Option<Option<Compression>>) -> LogDisk {
+pub(crate) fn open(
+    device: &Arc<MemoryDevice>,
+    compression: Option<Option<Compression>>,
+) -> LogDisk {
     let options = OpenOptions { compression, ..OpenOptions::default() };
     LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock())
         .expect("it was formatted")
 }
 
-fn list(disk: &LogDisk, compression: ListCompression) -> Lid {
+pub(crate) fn list(disk: &LogDisk, compression: ListCompression) -> Lid {
     let list = disk.allocate_list().expect("the disk is writable");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints { compression, ..ListHints::default() });
@@ -41,24 +44,24 @@ fn list(disk: &LogDisk, compression: ListCompression) -> Lid {
     list
 }
 
-fn text(seed: u64, pages: u64) -> Vec<u8> {
+pub(crate) fn text(seed: u64, pages: u64) -> Vec<u8> {
     let lines = (0..).flat_map(|line: u64| format!("line {line} of {seed}\n").into_bytes());
     lines.take(pages as usize * PAGE_SIZE).collect()
 }
 
-fn noise(pages: u64) -> Vec<u8> {
+pub(crate) fn noise(pages: u64) -> Vec<u8> {
     let mut bytes = vec![0; pages as usize * PAGE_SIZE];
     Rng::new(9).fill(&mut bytes);
     bytes
 }
 
-fn write(disk: &LogDisk, list: Lid, first_page: u64, data: &[u8]) {
+pub(crate) fn write(disk: &LogDisk, list: Lid, first_page: u64, data: &[u8]) {
     let mut aru = Aru::new(View::HEAD);
     aru.write_pages(list, first_page, data);
     disk.commit(aru).expect("there is room");
 }
 
-fn read(disk: &LogDisk, view: View, list: Lid, pages: u64) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(disk: &LogDisk, view: View, list: Lid, pages: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![1; pages as usize * PAGE_SIZE];
     disk.read_pages(view, list, 0, &mut bytes).map(|()| bytes)
 }
@@ -74,7 +77,7 @@ fn stored_bytes(disk: &LogDisk, hint: ListCompression, data: &[u8]) -> u64 {
 }
 
 /// Flips a bit of the byte at `at` of the device.
-fn flip(device: &MemoryDevice, at: u64) {
+pub(crate) fn flip(device: &MemoryDevice, at: u64) {
     let (start, mut block) = (at / 4096 * 4096, [0; 4096]);
     device.read_at(start, &mut block).expect("it is on the device");
     block[(at - start) as usize] ^= 4;
@@ -203,7 +206,7 @@ fn damage_of_a_compressed_block_is_of_one_page() {
 
 /// Checks that what the disk counts as compressed is what is found in it when it is closed.
 /// Returns that.
-fn counted(device: &Arc<MemoryDevice>, disk: LogDisk) -> CompressedPages {
+pub(crate) fn counted(device: &Arc<MemoryDevice>, disk: LogDisk) -> CompressedPages {
     disk.checkpoint().expect("there is room");
     let stats = disk.stats();
     let counted = stats.compressed.expect("they are counted from the start");
@@ -308,7 +311,7 @@ fn what_lists_take_is_told_exactly_for_each_alone() {
     }
 }
 
-const COLD: Option<Option<Compression>> = Some(Some(Compression::Zstd { level: 9 }));
+pub(crate) const COLD: Option<Option<Compression>> = Some(Some(Compression::Zstd { level: 9 }));
 
 /// Opens the disk to be cleaned in idle steps. What is moved is compressed as `cold` says, and
 /// cleaning is urgent with fewer clean segments than `least_clean`.
@@ -350,7 +353,7 @@ fn with_garbage(device: &Arc<MemoryDevice>) -> (Vec<Lid>, View) {
     (lists.to_vec(), kept.view())
 }
 
-fn clean_all(disk: &LogDisk) {
+pub(crate) fn clean_all(disk: &LogDisk) {
     for _ in 0..400 {
         if !disk.idle_step().expect("the device works") {
             break;

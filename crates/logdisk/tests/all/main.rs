@@ -12,6 +12,7 @@ mod discards;
 mod external;
 mod first_branch;
 mod flushing;
+mod frames;
 mod frozen;
 mod host_full;
 mod loss;

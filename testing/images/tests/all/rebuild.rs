@@ -21,7 +21,7 @@ use dendro_policy::{Classes, Scatter};
 use crate::common::new_disk;
 
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
-const ALL: [(Contents, End); 14] = [
+const ALL: [(Contents, End); 16] = [
     (Contents::Plain, End::Clean),
     (Contents::Plain, End::Crashed),
     (Contents::Versions, End::Clean),
@@ -36,6 +36,8 @@ const ALL: [(Contents, End); 14] = [
     (Contents::Quotas, End::Crashed),
     (Contents::Counted, End::Clean),
     (Contents::Counted, End::Crashed),
+    (Contents::Frames, End::Clean),
+    (Contents::Frames, End::Crashed),
 ];
 
 pub(crate) fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevice>)> {

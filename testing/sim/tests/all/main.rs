@@ -7,6 +7,7 @@ mod damaged_images_are_never_read_wrong;
 mod file_system_survives_crashes;
 mod files_of_scattered_pages;
 mod flipped_bits_lose_nothing_in_silence;
+mod frames_survive_crashes;
 mod full_volumes_can_be_emptied;
 mod harness_finds_planted_bugs;
 mod log_disk_survives_crashes;

@@ -2,7 +2,6 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
-use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
 use dendro_disk::{Lid, Result, View};
 
@@ -105,7 +104,7 @@ impl Mover {
         if !self.may_coalesce(&self.volume.read(), len_bytes, 0) {
             return Ok(Moved::NoRoom);
         }
-        let mut bytes = AlignedBuf::zeroed(stretch.scattered.len() * PAGE_SIZE);
+        let mut bytes = AlignedBuf::zeroed(stretch.buffer_bytes);
         for batch in stretch.fetches.chunks(BATCH_LEN) {
             if !is_wanted() {
                 return Ok(Moved::Stopped);
@@ -116,17 +115,18 @@ impl Mover {
             }
         }
         let mut moved_bytes = 0;
-        let mut blocks: Vec<_> = (stretch.scattered.iter().zip(bytes.chunks(PAGE_SIZE)))
-            .map(|(block, page)| (*block, Content::stored(page, &block.page)))
+        let mut blocks: Vec<_> = (stretch.scattered.iter().zip(&stretch.places))
+            .map(|(block, place)| (*block, Content::stored(&bytes[*place..], &block.page)))
             .collect();
-        let recompressed = Recompressed::of(&self.volume, &self.accounts, &blocks);
+        // Other versions may see more pages of a frame.
+        let recompressed = Recompressed::of(&self.volume, &self.accounts, &blocks, false);
         if let Some(recompressed) = &recompressed {
             blocks = recompressed.in_place_of(&blocks);
         }
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                 self.volume.check_writable(engine)?;
-                if !self.may_coalesce(engine, len_bytes - moved_bytes, 0) {
+                if !self.may_coalesce(engine, len_bytes.saturating_sub(moved_bytes), 0) {
                     return Ok(None);
                 }
                 engine.keep_segments(self.accounts.kept_segments(engine).all().into());

@@ -10,8 +10,8 @@ use dendro_policy::Class;
 use smallvec::{SmallVec, smallvec};
 
 use super::place::Place;
-use crate::blocks::{Fetch, gap_between};
-use crate::clean::named_page::NamedPage;
+use crate::blocks::{Fetch, gap_between, room_bytes};
+use crate::clean::named_page::{NamedPage, distinct, frame_before, len_bytes};
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
@@ -96,8 +96,12 @@ pub(super) struct Stretch {
     pub(super) is_worth_it: bool,
     /// The blocks of the small pieces, in the order of the pages.
     pub(super) scattered: Vec<NamedPage>,
-    /// The reads for these blocks, in the order of addresses. Each block is put behind the one of
-    /// the page before it.
+    /// The place of each of these blocks in a buffer for all of them. Pages of a frame have the
+    /// same.
+    pub(super) places: Vec<usize>,
+    /// The length of that buffer.
+    pub(super) buffer_bytes: usize,
+    /// The reads for these blocks, in the order of addresses.
     pub(super) fetches: Vec<Fetch>,
     /// The class that the blocks are written to.
     pub(super) class: Class,
@@ -125,11 +129,6 @@ fn pieces(blocks: &[NamedPage]) -> impl Iterator<Item = &[NamedPage]> {
 /// The order in which blocks are read: whole pages by address, then shorter blocks by address.
 fn order(block: &NamedPage) -> (bool, dendro_format::Addr) {
     (!block.page.is_whole(), block.page.addr)
-}
-
-/// The bytes that blocks take on the device.
-fn len_bytes(blocks: &[NamedPage]) -> u64 {
-    blocks.iter().map(|block| u64::from(block.page.footprint_bytes())).sum()
 }
 
 impl Engine {
@@ -189,7 +188,7 @@ impl Engine {
             blocks.extend(beside.into_iter().take(MAX_SHORT_PAGES));
         }
         blocks.sort_by_key(order);
-        let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
+        let page_bytes = distinct(&blocks).map(|block| u64::from(block.page.len_bytes)).sum();
         let stored_bytes = len_bytes(&blocks);
         let plain = |block: &NamedPage| u64::from(block.page.plain_footprint_bytes());
         let plain_bytes = blocks.iter().map(plain).sum();
@@ -208,12 +207,18 @@ impl Engine {
             }
         }
         small.sort_by_key(|block| (block.list, block.page_index));
-        let fetch = |(number, block): (usize, &NamedPage)| {
+        let (mut places, mut fetches, mut buffer_bytes) = (Vec::new(), Vec::new(), 0);
+        for (number, block) in small.iter().enumerate() {
+            if let Some(before) = frame_before(&small, number) {
+                places.push(places[before]);
+                continue;
+            }
             let pin = self.state().segments().pin(block.page.addr);
             let list = Lid(block.list);
-            Fetch::new(list, block.page_index, block.page, number * PAGE_SIZE, pin)
-        };
-        let mut fetches: Vec<Fetch> = small.iter().enumerate().map(fetch).collect();
+            fetches.push(Fetch::new(list, block.page_index, block.page, buffer_bytes, pin));
+            places.push(buffer_bytes);
+            buffer_bytes += room_bytes(&block.page);
+        }
         fetches.sort_by_key(Fetch::addr);
         let saved_reads = small_pieces.iter().map(|count| count.saturating_sub(1)).sum();
         let is_worth_it = saved_reads >= MANY_SAVED
@@ -233,6 +238,8 @@ impl Engine {
             class: self.class_of(&small),
             is_quiet: self.is_quiet(&small) || settings.moves_everything,
             scattered: small,
+            places,
+            buffer_bytes,
             fetches,
         })
     }

@@ -3,7 +3,8 @@
 use dendro_base::sync::atomic::Ordering;
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
 use dendro_disk::Result;
-use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::chunk::{CHUNK_PAGES, MAX_FRAME_LEN_BYTES};
+use dendro_format::superblock::INCOMPATIBLE_FRAMES;
 use dendro_format::{Addr, Key, NodePtr, PageRef, checksum};
 
 use super::access::ExternalAccess;
@@ -98,7 +99,12 @@ impl ExternalAccess {
     /// nobody needs the clean segments more.
     fn has_room(&self, engine: &Engine, block_count: usize) -> bool {
         // Each page takes a record of its own, and the end of a partial segment adds some pages.
-        let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
+        let most_bytes = if self.volume.compressors().are_marked(INCOMPATIBLE_FRAMES) {
+            MAX_FRAME_LEN_BYTES + page_record_bytes(CHUNK_PAGES as usize)
+        } else {
+            PAGE_SIZE + page_record_bytes(1)
+        };
+        let bytes = block_count * most_bytes + 4 * PAGE_SIZE;
         !self.accounts.is_claimed()
             && engine.room_bytes(self.accounts.checkpoint_reserve(engine)) >= bytes as u64
     }
@@ -131,7 +137,14 @@ impl ExternalAccess {
         }
         // The order makes neighbours in a file neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
+        let mut frames: Vec<(PageRef, Rewritten)> = Vec::new();
         for (found, stored) in sound {
+            // A frame moves with all of its pages.
+            let page = found.block.page;
+            if let Some((_, outcome)) = frames.iter().find(|(of, _)| of.shares_frame_with(&page)) {
+                outcomes[found.at] = *outcome;
+                continue;
+            }
             let moved_bytes = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
                 self.volume.check_writable(engine)?;
                 // Other threads may have written since the room for the whole batch was checked.
@@ -149,6 +162,9 @@ impl ExternalAccess {
                     outcomes[found.at] = Rewritten::Moved;
                     self.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
                 }
+            }
+            if page.is_in_frame() {
+                frames.push((page, outcomes[found.at]));
             }
         }
         Ok(())
