@@ -150,7 +150,8 @@ fn lay_down(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     while disk.write_step(Duration::ZERO)? {}
     let mut next = Some(Place { list: 0, page: 0 });
     while let Some(place) = next {
-        next = disk.coalesce(view, place, Lid::CLIENT_END, false)?.next;
+        let done = disk.coalesce(view, place, Lid::CLIENT_END, false)?;
+        next = done.next.filter(|_| !done.lacks_room);
     }
     Ok(())
 }

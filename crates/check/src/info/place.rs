@@ -62,7 +62,7 @@ pub struct PageInfo {
     pub crc32c: String,
     /// How it is compressed; 0: not.
     pub compression: u8,
-    /// Reserved.
+    /// 128 and which page of a frame it is; 0: it lies in none.
     pub flags: u8,
 }
 

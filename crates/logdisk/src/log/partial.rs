@@ -252,7 +252,7 @@ impl<'a> Content<'a> {
     }
 
     pub(crate) const fn is_whole(&self) -> bool {
-        self.len_bytes == PAGE_SIZE && self.compression == 0
+        self.len_bytes == PAGE_SIZE && self.compression == 0 && self.flags == 0
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

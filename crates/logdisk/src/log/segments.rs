@@ -254,8 +254,8 @@ impl Segments {
         self.page_counts.zero.saturating_mul(PAGE_SIZE as u64)
     }
 
-    /// The bytes that the records of short blocks take in the log, one for each page of a frame. The
-    /// count is limited to what the live bytes allow, because a checkpoint may be damaged.
+    /// The bytes that the records of short blocks take in the log, one for each page of a frame.
+    /// The count is limited to what the live bytes allow, because a checkpoint may be damaged.
     pub(crate) fn short_records_bytes(&self) -> u64 {
         let most = self.live_bytes / GRAIN_SIZE as u64 * CHUNK_PAGES;
         self.page_counts.short.min(most) * WRITE_BLOCK_LEN_BYTES as u64

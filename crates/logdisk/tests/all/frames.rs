@@ -6,6 +6,7 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
     Aru, CommitSeq, Error, Lid, ListCompression, LogicalDisk, Op, PAGE_SIZE, Versions, View,
 };
+use dendro_format::CompressedPages;
 use dendro_format::superblock::INCOMPATIBLE_FRAMES;
 use dendro_logdisk::external::{Block, BlockName, Rewritten};
 use dendro_logdisk::{CleanSettings, CoalesceSettings, LogDisk, OpenOptions, Place};
@@ -66,7 +67,7 @@ fn frames(disk: &LogDisk, list: Lid) -> Vec<(u64, u64)> {
     found
 }
 
-fn check_sound(device: &MemoryDevice) {
+pub(crate) fn check_sound(device: &MemoryDevice) {
     let report = verify(device, &Options { data: true });
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
@@ -131,44 +132,54 @@ fn a_frame_is_live_as_long_as_one_of_its_pages_is() {
     check_sound(&device);
 }
 
-#[test]
-fn what_is_left_of_a_frame_is_put_into_a_smaller_one_when_it_is_moved() {
-    let device = device(None);
-    let (disk, first, data) = framed(&device);
+/// Lists, and what they hold.
+type Left = [(Lid, Vec<u8>); 2];
+
+/// Two lists of frames of which only the last two pages are left, in segments that have little
+/// else; what the lists hold, and what is counted as compressed before and after that.
+fn nearly_emptied(device: &Arc<MemoryDevice>) -> (LogDisk, Left, [CompressedPages; 2]) {
+    let (disk, first, data) = framed(device);
     // Two segments are needed: what is moved out of one alone takes another one.
     let second = list(&disk, ListCompression::AsOthers);
     write(&disk, second, 0, &data);
     fill_segments(&disk);
     let end = Lid(second.0 + 1);
-    disk.coalesce(View::HEAD, Place { list: second.0, page: 0 }, end, false).unwrap();
+    disk.coalesce(View::HEAD, Place { list: second.0, page: 0 }, end, false)
+        .expect("there is room");
     fill_segments(&disk);
-    let before = disk.stats().compressed.unwrap();
-    let mut left = [data.clone(), data];
-    for (list, left) in [first, second].into_iter().zip(&mut left) {
-        for (first, count) in frames(&disk, list) {
+    let before = disk.stats().compressed.expect("they are counted");
+    let mut left = [(first, data.clone()), (second, data)];
+    for (list, left) in &mut left {
+        for (first_page, count) in frames(&disk, *list) {
             let mut aru = Aru::new(View::HEAD);
-            aru.push(Op::PunchPages { list, first_page: first, count: count - 2 });
-            disk.commit(aru).unwrap();
-            left[first as usize * PAGE_SIZE..][..(count - 2) as usize * PAGE_SIZE].fill(0);
+            aru.push(Op::PunchPages { list: *list, first_page, count: count - 2 });
+            disk.commit(aru).expect("there is room");
+            left[first_page as usize * PAGE_SIZE..][..(count - 2) as usize * PAGE_SIZE].fill(0);
         }
     }
-    let punched = disk.stats().compressed.unwrap();
-    assert_eq!(punched.stored_bytes(), before.stored_bytes());
-    // Little else than the frames is left in their segments.
+    let punched = disk.stats().compressed.expect("they are counted");
     let mut aru = Aru::new(View::HEAD);
     for number in (0..second.0 + 10).filter(|number| ![first.0, second.0].contains(number)) {
-        if disk.hints(View::HEAD, Lid(number)).unwrap().is_some() {
+        if disk.hints(View::HEAD, Lid(number)).expect("the map is sound").is_some() {
             aru.delete_list(Lid(number));
         }
     }
-    disk.commit(aru).unwrap();
-    while disk.background_step().unwrap() {}
+    disk.commit(aru).expect("there is room");
+    while disk.background_step().expect("the device works") {}
+    (disk, left, [before, punched])
+}
+
+#[test]
+fn what_is_left_of_a_frame_is_put_into_a_smaller_one_when_it_is_moved() {
+    let device = device(None);
+    let (disk, left, [before, punched]) = nearly_emptied(&device);
+    assert_eq!(punched.stored_bytes(), before.stored_bytes());
     clean_all(&disk);
     let after = disk.stats().compressed.unwrap();
     assert_eq!(after.page_count(), punched.page_count());
     assert!(after.stored_bytes() * 2 < before.stored_bytes(), "{before:?}, {after:?}");
-    for (list, left) in [first, second].into_iter().zip(&left) {
-        assert!(read(&disk, View::HEAD, list, PAGES).unwrap() == *left);
+    for (list, left) in &left {
+        assert!(read(&disk, View::HEAD, *list, PAGES).unwrap() == *left);
     }
     counted(&device, disk);
     check_sound(&device);
@@ -241,28 +252,61 @@ fn frames_outlive_whatever_happens_to_their_pages() {
     check_sound(&device);
 }
 
+/// Opens the disk anew, so that nothing of it is in memory, and damages what is stored at `at`.
+fn damaged(device: &Arc<MemoryDevice>, disk: LogDisk, at: u64) -> LogDisk {
+    disk.shut_down().expect("there is room");
+    drop(disk);
+    flip(device, at);
+    open_to_move(device)
+}
+
 #[test]
 fn damage_of_a_frame_is_of_its_pages_alone() {
     let device = device(None);
-    let (disk, list, data) = framed(&device);
+    let (mut disk, list, data) = framed(&device);
     let (first, count) = frames(&disk, list)[0];
-    disk.shut_down().unwrap();
-    drop(disk);
-    let disk = open(&device, None);
-    let at = addr_of(&disk, list, first) + 100;
-    flip(&device, at);
-    for page in 0..PAGES {
-        let mut bytes = [0; PAGE_SIZE];
-        let read = disk.read_pages(View::HEAD, list, page, &mut bytes);
-        if (first..first + count).contains(&page) {
-            assert!(matches!(read, Err(Error::Corrupted(_))), "{read:?}");
-        } else {
-            read.unwrap();
-            assert!(bytes[..] == data[page as usize * PAGE_SIZE..][..PAGE_SIZE]);
+    let addr = addr_of(&disk, list, first);
+    for at in (0..600).step_by(60).map(|at| addr + at) {
+        disk = damaged(&device, disk, at);
+        for page in 0..PAGES {
+            let mut bytes = [0; PAGE_SIZE];
+            let read = disk.read_pages(View::HEAD, list, page, &mut bytes);
+            if (first..first + count).contains(&page) {
+                assert!(matches!(read, Err(Error::Corrupted(_))), "{read:?}");
+            } else {
+                read.unwrap();
+                assert!(bytes[..] == data[page as usize * PAGE_SIZE..][..PAGE_SIZE]);
+            }
         }
+        flip(&device, at);
+        assert!(read(&disk, View::HEAD, list, PAGES).unwrap() == data);
     }
-    flip(&device, at);
-    assert!(read(&disk, View::HEAD, list, PAGES).unwrap() == data);
+}
+
+#[test]
+fn a_damaged_frame_stays_where_it_is_whoever_would_move_it() {
+    let device = device(None);
+    let (mut disk, left, _) = nearly_emptied(&device);
+    let [(list, data), (_, _)] = &left;
+    let last = (0..PAGES).rfind(|page| data[*page as usize * PAGE_SIZE] != 0).unwrap();
+    let first = (0..PAGES).find(|page| data[*page as usize * PAGE_SIZE] != 0).unwrap();
+    let (addr_of_first, addr) = (addr_of(&disk, *list, first), addr_of(&disk, *list, last));
+    for at in (0..600).step_by(60).map(|at| addr + at) {
+        disk = damaged(&device, disk, at);
+        let mut aru = Aru::new(View::HEAD);
+        aru.push(Op::MovePages { from: *list, from_page: last, to: *list, to_page: 500, count: 1 });
+        assert!(matches!(disk.commit(aru), Err(Error::Corrupted(_))));
+        let name = BlockName::Page { list: list.0, page_index: last, branch: 0, epoch: 1 };
+        let block = Block { name, addr: dendro_format::Addr::from_bytes(addr) };
+        assert_eq!(disk.rewrite(&[block]).unwrap(), [Rewritten::Unreadable]);
+        let from = Place { list: list.0, page: 0 };
+        let _ = disk.coalesce(View::HEAD, from, Lid(list.0 + 1), false);
+        clean_all(&disk);
+        assert_eq!(addr_of(&disk, *list, last), addr);
+        flip(&device, at);
+        assert!(read(&disk, View::HEAD, *list, PAGES).unwrap() == *data);
+    }
+    assert_ne!(addr_of(&disk, *list, first), addr_of_first, "others were moved");
 }
 
 #[test]

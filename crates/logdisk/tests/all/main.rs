@@ -13,6 +13,7 @@ mod external;
 mod first_branch;
 mod flushing;
 mod frames;
+mod frames_model;
 mod frozen;
 mod host_full;
 mod loss;

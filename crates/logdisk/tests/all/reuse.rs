@@ -1,14 +1,18 @@
 //! Segments that are reused before the next checkpoint.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::{ModelState, apply};
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View};
+use dendro_format::Compression;
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{
+    CleanSettings, CoalesceSettings, FormatOptions, LogDisk, OpenOptions, Place, format,
+};
 use dendro_policy::{Classes, Scatter};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
@@ -28,14 +32,22 @@ struct Volume {
 
 /// Blocks go to payload streams. No checkpoint is taken by itself, because the limit of log between
 /// checkpoints is high.
+fn options() -> OpenOptions {
+    OpenOptions { checkpoint_log_bytes: u64::MAX, stream_bytes: 0, ..OpenOptions::default() }
+}
+
 fn open(device: Arc<dyn Device>) -> LogDisk {
-    let options =
-        OpenOptions { checkpoint_log_bytes: u64::MAX, stream_bytes: 0, ..OpenOptions::default() };
-    LogDisk::open(device, options, Arc::new(ManualClock::default())).expect("it was formatted")
+    LogDisk::open(device, options(), Arc::new(ManualClock::default())).expect("it was formatted")
 }
 
 impl Volume {
     fn new(seed: u64, stride: u64) -> Self {
+        let mut volume = Self::empty(seed, stride);
+        volume.fill();
+        volume
+    }
+
+    fn empty(seed: u64, stride: u64) -> Self {
         let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
         let shared: Arc<dyn Device> = Arc::clone(&device) as Arc<dyn Device>;
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -50,11 +62,32 @@ impl Volume {
         let mut aru = Aru::new(View::HEAD);
         aru.create_list(list, ListHints::default());
         volume.commit(aru);
-        for at in 0..PAGES {
-            volume.write(at);
-        }
-        volume.disk.checkpoint().expect("the device works");
         volume
+    }
+
+    /// Writes all pages.
+    fn fill(&mut self) {
+        for at in 0..PAGES {
+            self.write(at);
+        }
+        self.disk.checkpoint().expect("the device works");
+    }
+
+    /// Opens the disk again, so that what it lays down together is compressed.
+    fn reopen_to_compress(&mut self) {
+        self.disk.shut_down().expect("the device works");
+        let coalescing = CoalesceSettings { moves_everything: true, ..CoalesceSettings::default() };
+        let options = OpenOptions {
+            cold_compression: Some(Some(Compression::ZSTD)),
+            cleaning: CleanSettings { coalescing, ..CleanSettings::default() },
+            ..options()
+        };
+        self.disk = LogDisk::open(
+            Arc::clone(&self.device) as Arc<dyn Device>,
+            options,
+            Arc::new(ManualClock::default()),
+        )
+        .expect("it was formatted");
     }
 
     fn commit(&mut self, aru: Aru<'_>) {
@@ -125,6 +158,79 @@ fn with_enough_room_the_blocks_that_the_checkpoint_names_are_not_overwritten() {
     }
     assert_eq!(volume.disk.stats().reused_segments, before);
     volume.check_crashed();
+}
+
+/// A disk with segments of frames that its log empties. If `is_collected`, the collection has taken
+/// the first page out of each of them before.
+fn with_emptied_frames(is_collected: bool) -> Volume {
+    const FRAMED: u64 = 4096;
+    let mut volume = Volume::empty(6, 1);
+    volume.reopen_to_compress();
+    let framed = volume.disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(framed, ListHints::default());
+    volume.commit(aru);
+    for first_page in (0..FRAMED).step_by(512) {
+        // A part of each page gains nothing, so that the frames fill some segments.
+        let mut data = vec![1; 512 * PAGE_SIZE];
+        data.chunks_mut(PAGE_SIZE).for_each(|page| volume.rng.fill(&mut page[..PAGE_SIZE / 16]));
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(framed, first_page, data);
+        volume.commit(aru);
+    }
+    volume.disk.flush(CommitSeq::LATEST).expect("the device works");
+    let from = Place { list: framed.0, page: 0 };
+    let moved = volume.disk.coalesce(View::HEAD, from, Lid(framed.0 + 1), false);
+    assert_eq!(moved.expect("the device works").next, None);
+    let addrs = (0..FRAMED).map(|page| {
+        volume.disk.page_addr(View::HEAD, framed, page).expect("it is mapped").expect("it is there")
+    });
+    let addrs: Vec<u64> = addrs.collect();
+    let mut frames: Vec<Range<u64>> = Vec::new();
+    let mut page = 0;
+    for frame in addrs.chunk_by(|a, b| a == b) {
+        frames.extend((frame.len() > 1).then(|| page..page + frame.len() as u64));
+        page += frame.len() as u64;
+    }
+    assert!(frames.len() > 100, "{} frames", frames.len());
+    volume.fill();
+    let punch = |first_page, count| Op::PunchPages { list: framed, first_page, count };
+    let snapshot = is_collected.then(|| volume.disk.snapshot(0, None).expect("there is room"));
+    let mut aru = Aru::new(View::HEAD);
+    for frame in frames {
+        aru.push(punch(frame.start, 1));
+    }
+    volume.commit(aru);
+    if let Some(snapshot) = snapshot {
+        volume.disk.delete(snapshot.view()).expect("it is there");
+        while volume.disk.collection_step().expect("the device works") {}
+    }
+    let mut aru = Aru::new(View::HEAD);
+    aru.push(punch(0, FRAMED));
+    volume.commit(aru);
+    volume
+}
+
+/// What the collection does is not in the log. The log may free the rest of a frame, but when it is
+/// applied again, the frame is whole.
+#[test]
+fn segments_of_frames_that_lost_pages_to_a_collection_are_not_filled_before_a_checkpoint() {
+    for is_collected in [false, true] {
+        let mut volume = with_emptied_frames(is_collected);
+        let before = volume.disk.stats();
+        // When clean segments are few, those that the log has emptied are filled again, and for
+        // others a checkpoint is taken.
+        let mut after = before;
+        while (after.reused_segments, after.checkpoint_seq)
+            == (before.reused_segments, before.checkpoint_seq)
+        {
+            volume.overwrite(1);
+            after = volume.disk.stats();
+        }
+        volume.check_crashed();
+        let reused = after.reused_segments - before.reused_segments;
+        assert_eq!(reused > 0, !is_collected, "{reused} segments were filled again");
+    }
 }
 
 #[test]

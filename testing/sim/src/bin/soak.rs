@@ -67,6 +67,9 @@ struct Arguments {
     /// Crash large disks: many segments, most of them full, and checkpoints of many nodes
     #[arg(long, conflicts_with = "files")]
     large: bool,
+    /// Crash disks that put pages into frames all the time: blocks of several compressed pages
+    #[arg(long, conflicts_with_all = ["files", "large"])]
+    framed: bool,
     /// Crash disks that lie on two devices, with one of them left out now and then
     #[arg(long, conflicts_with_all = ["files", "large"])]
     mirrored: bool,
@@ -122,6 +125,8 @@ fn main() -> ExitCode {
             run(&arguments, &tally, workload::files_of_seed)
         } else if arguments.collected {
             run(&arguments, &tally, workload::collected_of_seed)
+        } else if arguments.framed {
+            run(&arguments, &tally, workload::framed_of_seed)
         } else if arguments.mirrored {
             run(&arguments, &tally, workload::mirrored_of_seed)
         } else if arguments.spread {
