@@ -8,6 +8,7 @@
 //! 3. A block is read from memory as long as its partial segment has not been written.
 
 mod access;
+mod lately_written;
 mod leaving;
 pub(crate) mod main_head;
 pub(crate) mod open_unit;
@@ -23,9 +24,10 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Aru, ChangedLists, CommitSeq, Error};
-use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
+use dendro_format::{Addr, Head, Layout, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
+use crate::engine::lately_written::LatelyWritten;
 use crate::engine::main_head::MainHead;
 use crate::engine::recent::RecentBlocks;
 use crate::engine::reuse_queue::ReuseQueue;
@@ -65,6 +67,7 @@ pub(crate) struct Engine {
     commit_seq: u64,
     /// Partial segments that have not been written yet (engine invariant 3).
     in_memory: Vec<Arc<Closed>>,
+    lately_written: LatelyWritten,
     recent: RecentBlocks,
     /// The number of the partial segment up to which the main log is durable.
     durable_seq: u64,
@@ -89,6 +92,12 @@ pub(crate) struct Engine {
     user_record_bytes: u64,
 }
 
+/// The length of the buffers of partial segments.
+fn buffer_len(layout: Layout) -> usize {
+    let segment_len = layout.segment_size_bytes() as usize;
+    (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(segment_len)
+}
+
 impl Engine {
     pub(crate) fn new(
         state: State,
@@ -100,6 +109,8 @@ impl Engine {
         cache_size_bytes: u64,
     ) -> Self {
         let durable_seq = log.seq.saturating_sub(1);
+        let recent_bytes = budget::recent_bytes(cache_size_bytes);
+        let buffer_bytes = buffer_len(state.segments().layout());
         Self {
             state,
             log,
@@ -108,7 +119,8 @@ impl Engine {
             began: clock.now(),
             commit_seq,
             in_memory: Vec::new(),
-            recent: RecentBlocks::new(budget::recent_bytes(cache_size_bytes)),
+            lately_written: LatelyWritten::new(recent_bytes, buffer_bytes),
+            recent: RecentBlocks::new(recent_bytes),
             durable_seq,
             log_bytes: 0,
             replay_bytes: 0,
@@ -259,8 +271,7 @@ impl Engine {
     fn take_buf(&mut self) -> AlignedBuf {
         // A buffer that was written just now is most likely still in the processor's cache.
         self.forget_written();
-        let size = self.state.segments().layout().segment_size_bytes() as usize;
-        let len = (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size);
+        let len = buffer_len(self.state.segments().layout());
         if self.pool.is_empty() && len >= PARTIAL_LEN_BYTES {
             self.pool = AlignedBuf::several(POOL_STEP, len);
         }
@@ -283,13 +294,14 @@ impl Engine {
         open.map(|partial| partial.used_bytes() as u64).sum()
     }
 
-    /// The size of the buffers of partial segments, in use and spare. The one buffer of the map
+    /// The size of the buffers of partial segments: in use, kept and spare. The one buffer of the map
     /// stream is not counted.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let open = self.log.open.iter().chain(self.streams.open()).map(Partial::buffer_bytes);
         let closed = self.in_memory.iter().map(|closed| closed.buffer_bytes());
         let spare = self.pool.iter().map(|buf| buf.len());
-        open.chain(closed).chain(spare).sum::<usize>() as u64
+        let kept = self.lately_written.buffer_bytes();
+        (open.chain(closed).chain(spare).sum::<usize>() + kept) as u64
     }
 
     /// Closes the open partial segment, and notes the segments that are empty with that. No unit
@@ -307,7 +319,8 @@ impl Engine {
             return;
         }
         self.close_streams();
-        let (segment, base) = (partial.segment(), partial.base());
+        let base = partial.base();
+        let has_short_blocks = partial.has_short_blocks();
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
             seq: self.log.seq,
             prev_crc32c: self.log.prev_crc32c,
@@ -317,7 +330,8 @@ impl Engine {
             time: self.began,
             ..header_of(Head::Main, self.uuid)
         });
-        let closed = Arc::new(Closed::new(buf, len_bytes, base, segment, self.log.seq));
+        let (generation, seq) = (self.state.segments().generation_at(base), self.log.seq);
+        let closed = Closed::new(buf, len_bytes, base, generation, seq, has_short_blocks);
         self.log.offset_bytes += len_bytes as u32;
         self.log.seq += 1;
         self.log.prev_crc32c = crc32c;
@@ -342,7 +356,8 @@ impl Engine {
             return;
         }
         partial.complete();
-        let (segment, base) = (partial.segment(), partial.base());
+        let base = partial.base();
+        let has_short_blocks = partial.has_short_blocks();
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
             class: stream.class.number(),
             seq: stream.seq,
@@ -358,7 +373,8 @@ impl Engine {
         // blocks.
         let seq = self.log.seq;
         self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
-        self.hand_to_writer(Arc::new(Closed::new(buf, len_bytes, base, segment, seq)));
+        let generation = self.state.segments().generation_at(base);
+        self.hand_to_writer(Closed::new(buf, len_bytes, base, generation, seq, has_short_blocks));
     }
 
     /// Notes the segments that the closed partial segments of the main log have emptied, if the
@@ -381,22 +397,23 @@ impl Engine {
         self.reuse_queue.withdraw(segments);
     }
 
-    fn hand_to_writer(&mut self, closed: Arc<Closed>) {
+    fn hand_to_writer(&mut self, closed: Closed) {
+        let closed = Arc::new(closed);
         self.log_bytes += closed.len_bytes() as u64;
         self.written_bytes += closed.len_bytes() as u64;
         self.in_memory.push(Arc::clone(&closed));
         self.writer.push(closed);
     }
 
-    /// Forgets the partial segments that were written: their blocks are read from the device from
-    /// now on.
+    /// Forgets the partial segments that were written: from now on their blocks are read from the
+    /// device, or from those that are kept (lately 1).
     pub(crate) fn forget_written(&mut self) {
         for written in self.writer.take_written() {
             self.in_memory.retain(|closed| !closed.is_at_place_of(&written));
-            if let Ok(closed) = Arc::try_unwrap(written)
-                && self.pool.len() < POOL_LEN
-            {
-                self.pool.push(closed.into_buf());
+            let Ok(closed) = Arc::try_unwrap(written) else { continue };
+            let unused = self.lately_written.keep(closed);
+            if self.pool.len() < POOL_LEN {
+                self.pool.extend(unused);
             }
         }
     }
@@ -412,6 +429,11 @@ impl Engine {
             return Some(block);
         }
         self.in_memory.iter().find_map(|closed| closed.block(addr, len_bytes))
+    }
+
+    /// The stored bytes of a block that was written lately, if they are still in memory.
+    pub(crate) fn block_lately_written(&self, block: &PageRef) -> Option<&[u8]> {
+        self.lately_written.block(block, self.state.segments().generation_at(block.addr))
     }
 
     /// Keeps the stored bytes of a block that was just placed, because they are likely to be read

@@ -311,7 +311,9 @@ impl Reader {
                             continue;
                         }
                         let len = usize::from(block.len_bytes);
-                        let in_memory = engine.block_in_memory(block.addr, len);
+                        let in_memory = engine
+                            .block_in_memory(block.addr, len)
+                            .or_else(|| engine.block_lately_written(&block));
                         // What is kept is the page itself.
                         if (in_memory.is_none() || block.compression != 0)
                             && let Some(bytes) = recent(engine, &block)

@@ -325,6 +325,11 @@ impl Partial {
         self.records.is_empty()
     }
 
+    /// Whether some of its blocks are shorter than a page.
+    pub(crate) const fn has_short_blocks(&self) -> bool {
+        self.short_at > HEADER_LEN_BYTES
+    }
+
     /// The approximate length on the device if it were closed now.
     pub(crate) fn used_bytes(&self) -> usize {
         self.tail + self.records.len() - self.void_bytes

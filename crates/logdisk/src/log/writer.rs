@@ -16,6 +16,7 @@ use dendro_disk::Error;
 use dendro_format::{Addr, SegmentNo};
 
 use crate::fault::no_space;
+use crate::log::segments::Generation;
 
 /// With this many partial segments queued, committing threads assist. The number is large enough
 /// that an occasional slow answer of the device does not cause it.
@@ -30,23 +31,31 @@ pub(crate) struct Closed {
     buf: AlignedBuf,
     len_bytes: usize,
     base: Addr,
-    segment: SegmentNo,
+    generation: Generation,
     /// See [`Self::new`].
     seq: u64,
+    has_short_blocks: bool,
 }
 
 impl Closed {
-    /// The partial segment that lies at `base`, in `segment`: the first `len_bytes` of `buf`. `seq`
+    /// The partial segment that lies at `base`, in a segment of this `generation`: the first
+    /// `len_bytes` of `buf`. `seq`
     /// is its number in the main log. For a partial segment of a payload stream, it is the number
     /// of the one in the main log that names its blocks.
     pub(crate) const fn new(
         buf: AlignedBuf,
         len_bytes: usize,
         base: Addr,
-        segment: SegmentNo,
+        generation: Generation,
         seq: u64,
+        has_short_blocks: bool,
     ) -> Self {
-        Self { buf, len_bytes, base, segment, seq }
+        Self { buf, len_bytes, base, generation, seq, has_short_blocks }
+    }
+
+    /// Whether some of its blocks are shorter than a page.
+    pub(crate) const fn has_short_blocks(&self) -> bool {
+        self.has_short_blocks
     }
 
     pub(crate) const fn len_bytes(&self) -> usize {
@@ -54,7 +63,11 @@ impl Closed {
     }
 
     pub(crate) const fn segment(&self) -> SegmentNo {
-        self.segment
+        self.generation.segment()
+    }
+
+    pub(crate) const fn generation(&self) -> Generation {
+        self.generation
     }
 
     /// The number of the partial segment of the main log that it counts as written with.

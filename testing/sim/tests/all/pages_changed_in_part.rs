@@ -112,6 +112,24 @@ fn a_page_that_was_changed_in_part_is_not_read_to_be_changed_again() {
 }
 
 #[test]
+fn the_end_of_a_new_file_is_not_read_to_be_appended_to() {
+    let fixture = Fixture::new(64 << 20, 1 << 20);
+    let mut rng = Rng::new(3);
+    let mut files: Vec<_> = (0..100)
+        .map(|number| {
+            let len = 1 + rng.below(2 * PAGE_SIZE as u64) as usize;
+            File::new(&fixture, &format!("f{number}"), noise(&mut rng, len))
+        })
+        .collect();
+    fixture.flush();
+    let read_count = fixture.device.counts().reads;
+    files.iter_mut().for_each(|file| file.append(&mut rng));
+    assert_eq!(fixture.device.counts().reads, read_count);
+    fixture.flush();
+    files.iter().for_each(File::check);
+}
+
+#[test]
 fn what_is_kept_of_a_page_is_never_older_than_the_page() {
     let fixture = Fixture::new(24 << 20, 128 << 10);
     let mut rng = Rng::new(2);
