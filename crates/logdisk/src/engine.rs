@@ -294,7 +294,7 @@ impl Engine {
         open.map(|partial| partial.used_bytes() as u64).sum()
     }
 
-    /// The size of the buffers of partial segments: in use, kept and spare. The one buffer of the map
+    /// The size of the buffers of partial segments: in use, kept, spare. The one buffer of the map
     /// stream is not counted.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let open = self.log.open.iter().chain(self.streams.open()).map(Partial::buffer_bytes);

@@ -128,7 +128,7 @@ impl Volume {
                 Ok(ControlFlow::Break(found)) => return Ok(found),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(Fault::Miss(missed)) => {
-                    let _pin = engine.state().segments().pin(missed.addr);
+                    let _pins = nodes.pins(&missed, engine.state().segments());
                     drop(engine);
                     nodes.load(&missed)?;
                 }
@@ -197,13 +197,13 @@ impl Volume {
                 Ok(changed) => return Ok((changed, Held { engine, holder, began })),
                 Err(fault) => {
                     self.holds().note(holder, began, engine.clock().now());
-                    let pin = match &fault {
-                        Fault::Miss(place) => Some(engine.state().segments().pin(place.addr)),
+                    let pins = match &fault {
+                        Fault::Miss(place) => Some(nodes.pins(place, engine.state().segments())),
                         _ => None,
                     };
                     drop(engine);
                     self.recover_from(fault, nodes)?;
-                    drop(pin);
+                    drop(pins);
                 }
             }
         }
@@ -273,7 +273,7 @@ impl Volume {
         walk: &mut MapWalk,
         visit: &mut dyn Visit,
     ) -> Result<bool> {
-        let nodes = PinnedNodes::cached(self.store());
+        let nodes = PinnedNodes::one_by_one(self.store());
         let start = walk.point();
         let mut loads_left = STEP_LOADS;
         loop {
@@ -381,5 +381,62 @@ impl Engine {
             ControlFlow::Continue(())
         })?;
         Ok(left > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::ManualClock;
+    use dendro_base::sync::Arc;
+    use dendro_device::sim::SimDevice;
+    use dendro_disk::{Aru, LogicalDisk, View};
+    use dendro_format::Space;
+
+    use super::*;
+    use crate::state::item::space_end;
+    use crate::testing::make_list;
+    use crate::{FormatOptions, LogDisk, OpenOptions, format};
+
+    #[test]
+    fn a_look_at_leaves_that_are_not_in_memory_begins_again_few_times_and_reads_none_in_vain() {
+        const COUNT: u64 = 100_000;
+        let device = Arc::new(SimDevice::new(64 << 20, 1));
+        let (shared, clock) = (Arc::clone(&device) as _, Arc::new(ManualClock::default()) as _);
+        format(&shared, &FormatOptions::default(), &clock).unwrap();
+        let options = || OpenOptions { cache_size_bytes: 1 << 20, ..OpenOptions::default() };
+        let open = || LogDisk::open(Arc::clone(&shared), options(), Arc::clone(&clock)).unwrap();
+        let disk = open();
+        let list = make_list(&disk);
+        for first in (0..COUNT).step_by(1000) {
+            let mut aru = Aru::new(View::HEAD);
+            (first..first + 1000).for_each(|index| {
+                aru.put_record(list, index, &index.to_le_bytes()[..]);
+            });
+            disk.commit(aru).unwrap();
+        }
+        disk.checkpoint().unwrap();
+        drop(disk);
+
+        let disk = open();
+        let look = |index: u64, max: u64| {
+            let (from, to) =
+                (Key::first(list.0, Space::Records, index), space_end(list.0, Space::Records));
+            let (mut attempts, mut seen) = (0, 0);
+            let reads_before = device.counts().reads;
+            let looked = disk.volume().look(|engine, nodes| {
+                (attempts, seen) = (attempts + 1, 0);
+                engine.state().map().visit(&from, &to, nodes, &mut |_, _| {
+                    seen += 1;
+                    if seen < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })
+            });
+            looked.unwrap();
+            (seen, attempts, device.counts().reads - reads_before)
+        };
+        let (seen, attempts, reads) = look(COUNT / 3, 1);
+        assert_eq!((seen, attempts), (1, reads + 1), "each read is of a node that was missed");
+        let (seen, attempts, reads) = look(0, COUNT);
+        assert_eq!(seen, COUNT);
+        assert!(reads > 100 && attempts < reads / 5, "{attempts} attempts, {reads} reads");
     }
 }

@@ -214,13 +214,13 @@ impl Committer {
         worst: &mut WorstCase,
         nodes: &mut PinnedNodes<'v>,
     ) -> Result<()> {
-        let pin = match &fault {
-            Fault::Miss(place) => Some(engine.state().segments().pin(place.addr)),
+        let pins = match &fault {
+            Fault::Miss(place) => Some(nodes.pins(place, engine.state().segments())),
             _ => None,
         };
         // A failed attempt leaves the nodes dirty that it would have changed. After a missed node
         // the unit is tried again at once: a checkpoint would make it miss them all.
-        let is_over_memory_limit = pin.is_none() && self.volume.is_over_memory_limit(&engine);
+        let is_over_memory_limit = pins.is_none() && self.volume.is_over_memory_limit(&engine);
         drop(engine);
         if is_over_memory_limit {
             unless_put_off(self.checkpointer.relieve_memory())?;
@@ -240,7 +240,7 @@ impl Committer {
             }
             fault => self.volume.recover_from(fault, nodes)?,
         }
-        drop(pin);
+        drop(pins);
         Ok(())
     }
 

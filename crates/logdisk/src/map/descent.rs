@@ -7,7 +7,7 @@ use dendro_format::{ChildPtr, Key, NodePtr, Value};
 use super::bounds::Bounds;
 use super::nodes::Nodes;
 use super::path_cache::Path;
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::map::node::{Child, Inner, Leaf, Node, Resident, SharedNode};
 
 /// The value under `key`.
@@ -164,13 +164,27 @@ pub(super) fn visit_child(
                     continue;
                 }
                 let below = bounds.below(inner, at);
-                if visit_child(child, below, (from, to, epoch), nodes, visit)?.is_break() {
+                let visited = visit_child(child, below, (from, to, epoch), nodes, visit);
+                if matches!(visited, Err(Fault::Miss(_))) && inner.level == 1 {
+                    nodes.note_following(&mut leaves_behind(inner, at, to, epoch));
+                }
+                if visited?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// The clean leaves under `inner` behind the one at `at`, as far as they have keys before `to` and
+/// entries newer than `epoch`.
+fn leaves_behind(inner: &Inner, at: usize, to: &Key, epoch: u64) -> impl Iterator<Item = NodePtr> {
+    let behind = inner.entries[at + 1..].iter().take_while(move |(first, _)| first < to);
+    behind.filter_map(move |(_, child)| match child {
+        Child::Clean(child) if child.newest_epoch > epoch => Some(child.place),
+        _ => None,
+    })
 }
 
 /// Calls `visit` with the places of clean nodes from `from` on, until it breaks.

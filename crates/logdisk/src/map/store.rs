@@ -1,25 +1,30 @@
 //! The store of clean nodes: it reads them from the device through a bounded cache.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
-use dendro_device::Device;
+use dendro_device::{Device, IoSliceMut, ReadOf};
 use dendro_disk::Error;
 use dendro_format::node::{self, Entries, MAX_NODE_LEN_BYTES};
 use dendro_format::{Addr, Layout, NodePtr, Value};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
 
 use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
 use crate::log::current_layout::CurrentLayout;
 use crate::log::mirrors::Mirrors;
+use crate::log::segments::{Pin, Segments};
 use crate::map::Nodes;
 use crate::map::budget::{self, Others};
 use crate::map::node::{Inner, Leaf, Node, Resident, SharedNode};
+
+/// The maximum number of leaves that are loaded with one that a walk misses.
+const MAX_AHEAD: usize = 31;
 
 /// The maximum level: even a tree of nodes with two children would map more than a volume can hold.
 const MAX_LEVEL: u8 = 32;
@@ -159,6 +164,34 @@ impl NodeStore {
         Ok(Resident::new(Node::from_entries(info.level, entries)))
     }
 
+    /// Reads the nodes at `places` together and puts them into the cache. Returns those that could
+    /// be read and are right; none if a read failed.
+    fn load_together(&self, places: &[NodePtr]) -> Vec<(NodePtr, SharedNode)> {
+        let layout = self.layout.get();
+        let is_sound = |place: &&NodePtr| {
+            let len_bytes = place.len_bytes as usize;
+            len_bytes <= MAX_NODE_LEN_BYTES && layout.holds(place.addr, u64::from(place.len_bytes))
+        };
+        let places: Vec<_> = places.iter().filter(is_sound).copied().collect();
+        let mut bytes: Vec<_> =
+            places.iter().map(|place| vec![0; place.len_bytes as usize]).collect();
+        let mut parts: Vec<_> = bytes.iter_mut().map(|bytes| [IoSliceMut::new(bytes)]).collect();
+        let mut reads: Vec<_> = places
+            .iter()
+            .zip(&mut parts)
+            .map(|(place, parts)| ReadOf { offset: place.addr.bytes(), parts })
+            .collect();
+        if self.device.read_each(&mut reads).is_err() {
+            return Vec::new();
+        }
+        let decoded = places.iter().zip(&bytes).filter_map(|(place, bytes)| {
+            let resident = self.decode(place, bytes).ok()?;
+            self.cache.insert(*place, SharedNode::clone(&resident));
+            Some((*place, resident))
+        });
+        decoded.collect()
+    }
+
     fn refers_soundly(&self, entries: &Entries) -> bool {
         let layout = self.layout.get();
         let holds = |addr, len_bytes: u32| layout.holds(addr, u64::from(len_bytes));
@@ -185,6 +218,11 @@ fn damaged(place: &NodePtr, problem: &str) -> Error {
 pub(crate) struct PinnedNodes<'a> {
     store: &'a NodeStore,
     pinned: RefCell<FxHashMap<NodePtr, SharedNode>>,
+    /// The leaves that are loaded with the one that was missed last.
+    following: RefCell<Vec<NodePtr>>,
+    /// How many of them are loaded with the next one that is missed, and the maximum.
+    ahead_count: Cell<usize>,
+    max_ahead: usize,
     /// Whether nodes that come from the cache are retained too.
     keeps: bool,
     loads: bool,
@@ -193,13 +231,26 @@ pub(crate) struct PinnedNodes<'a> {
 impl<'a> PinnedNodes<'a> {
     /// Returns [`Fault::Miss`] for a node that is not in memory.
     pub(crate) fn cached(store: &'a NodeStore) -> Self {
-        Self { store, pinned: RefCell::default(), keeps: false, loads: false }
+        Self {
+            store,
+            pinned: RefCell::default(),
+            following: RefCell::default(),
+            ahead_count: Cell::new(0),
+            max_ahead: MAX_AHEAD,
+            keeps: false,
+            loads: false,
+        }
     }
 
     /// As [`Self::cached`], but a node that was found once is found again without I/O. So nodes
     /// that were visited before a change can be changed, and no error can come in between.
     pub(crate) fn keeping(store: &'a NodeStore) -> Self {
         Self { keeps: true, ..Self::cached(store) }
+    }
+
+    /// As [`Self::cached`], for a walk that counts what it has loaded: nothing is loaded ahead.
+    pub(crate) fn one_by_one(store: &'a NodeStore) -> Self {
+        Self { max_ahead: 0, ..Self::cached(store) }
     }
 
     /// Reads a node that is not in memory from the device, even if locks are held.
@@ -223,7 +274,25 @@ impl<'a> PinnedNodes<'a> {
         self.pinned.borrow_mut().insert(place, Resident::new(empty));
     }
 
+    /// Pins of what [`Self::load`] reads if `missed` was missed just now.
+    pub(crate) fn pins(&self, missed: &NodePtr, segments: &Segments) -> SmallVec<[Pin; 1]> {
+        let following = self.following.borrow();
+        following.iter().chain([missed]).map(|place| segments.pin(place.addr)).collect()
+    }
+
+    /// Loads the node at `place`, which was missed, and leaves that are likely to be missed next.
+    ///
+    /// # Errors
+    /// The error of reading the node itself.
     pub(crate) fn load(&self, place: &NodePtr) -> Result<(), Error> {
+        let mut together = self.following.take();
+        if !together.is_empty() {
+            together.push(*place);
+            self.pinned.borrow_mut().extend(self.store.load_together(&together));
+            if self.pinned.borrow().contains_key(place) {
+                return Ok(());
+            }
+        }
         let resident = self.store.load(place)?;
         self.pinned.borrow_mut().insert(*place, resident);
         Ok(())
@@ -237,6 +306,18 @@ impl Nodes for PinnedNodes<'_> {
             None if self.loads => Ok(self.store.load(place)?),
             None => Err(Fault::Miss(*place)),
         }
+    }
+
+    /// Each leaf that is missed doubles what is loaded with the next one. So a walk that begins
+    /// again with each miss takes time in proportion to what it visits, and a short one reads
+    /// nothing in vain.
+    fn note_following(&self, following: &mut dyn Iterator<Item = NodePtr>) {
+        let count = self.ahead_count.get();
+        self.ahead_count.set((2 * count + 1).min(self.max_ahead));
+        let pinned = self.pinned.borrow();
+        let is_missing =
+            |place: &NodePtr| !pinned.contains_key(place) && self.store.cache.peek(place).is_none();
+        self.following.replace(following.take(count).filter(is_missing).collect());
     }
 
     fn take(&self, place: &NodePtr) -> Outcome<SharedNode> {
