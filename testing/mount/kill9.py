@@ -268,6 +268,21 @@ def punch(fd, offset, length):
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
+def is_gone(error, root):
+    """Whether an operation failed because the daemon has gone."""
+    # ECANCELED over io_uring, for a moment.
+    if error.errno in (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED):
+        return True
+    # With order=close, a page that the kernel wants to read for a write cannot be read.
+    if error.errno != errno.EIO:
+        return False
+    try:
+        os.statvfs(root)
+    except OSError as answer:
+        return answer.errno != errno.EIO and is_gone(answer, root)
+    return False
+
+
 def write_along(writer, seed, base, journal, pause_s):
     """One writer's process: works until the mount dies, or is full."""
     root = os.path.join(base, "w%d" % writer)
@@ -280,9 +295,7 @@ def write_along(writer, seed, base, journal, pause_s):
         try:
             perform(root, kind, arguments)
         except OSError as error:
-            # What the kernel answers for a daemon that is gone; ECANCELED over io_uring, for a moment.
-            gone = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED)
-            if error.errno not in gone + (errno.ENOSPC,):
+            if error.errno != errno.ENOSPC and not is_gone(error, root):
                 os.write(fd, b"%d %d x %s: %s\n" % (writer, number, kind.encode(), str(error).encode()))
             return
         os.write(fd, b"%d %d e %s\n" % (writer, number, kind.encode()))

@@ -386,8 +386,10 @@ def svg(rows):
         dash = ' stroke-dasharray="%d 3"' % (2 + 3 * (at // len(COLOURS))) if at >= len(COLOURS) else ""
         where = " ".join("%.1f,%.1f" % (x(count), y(rate)) for count, rate in points)
         out.append('<polyline points="%s" fill="none" stroke="%s" stroke-width="1.5"%s/>'
+                   '<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="%s"%s/>'
                    '<text x="%d" y="%d" fill="%s">%s: %s</text>'
-                   % (where, colour, dash, left + 580, top + 12 + 15 * at, colour, part, name))
+                   % (where, colour, dash, left + 580, left + 610, top + 8 + 15 * at, top + 8 + 15 * at,
+                      colour, dash, left + 616, top + 12 + 15 * at, colour, part, name))
     return "\n".join(out + ["</svg>"])
 
 
