@@ -151,8 +151,8 @@ class Worker(threading.Thread):
         self.note_durable()
 
     def note_durable(self):
-        """Notes that a sync has returned. After the kill that says nothing: where its journal is
-        aborted, ext4 answers 0 for a rename that is in no journal, and for the sync behind it."""
+        """Notes that a sync has returned. After the kill that says nothing: the journal of the file
+        system is aborted then, and what is in no journal need not make the sync fail."""
         if self.is_killed.is_set():
             raise OSError("the server is being killed")
         self.fsync_count += 1
