@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What compression gains and costs, beside btrfs with the same algorithm.
 
-Three kinds of data: a tree of sources (this checkout and cargo's registry), a directory of build
-products, and a database of SQLite. Each is copied to a new volume, synced, and read with cold
+Three kinds of data: a tree of sources (this checkout and cargo's registry, or --sources), a
+directory of build products, and a database of SQLite. Each is copied to a new volume, synced, and read with cold
 caches; in the database's file, pages of 4 KiB are then read at random places with cold caches, and
 written at random places with fsync. Each line tells the bytes of the files over those that are
 stored, MiB/s of writing and reading, and the medians and 99th percentiles of the random reads and
@@ -13,7 +13,8 @@ With compress-cold, each 64 KiB are written and synced beside as much that is de
 volume is then cleaned in idle times until nothing changes any more. The speed of writing is no
 measure there.
 
-    compression.py [--mib 1024] [--build DIRECTORY] [--operations 2000] [--turns 3]
+    compression.py [--mib 1024] [--sources DIRECTORY] [--build DIRECTORY] [--only KIND]
+                   [--operations 2000] [--turns 3]
 """
 
 import argparse
@@ -32,6 +33,7 @@ import volume
 
 MIB = 1 << 20
 PAGE_BYTES = 4096
+KINDS = ("sources", "build", "database")
 # With "+", what is behind it is for what the cleaner moves.
 DENDRO = ["none", "lz4", "zstd:1", "zstd:3", "zstd:9", "none+zstd:9", "lz4+zstd:9"]
 BTRFS = ["none", "lzo", "zstd:1", "zstd:3", "zstd:9"]
@@ -241,7 +243,9 @@ def measure(target, how, source, operations):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--sources", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--only", choices=KINDS, help="leave out the other kinds of data")
     parser.add_argument("--operations", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=3)
     asked = parser.parse_args()
@@ -249,19 +253,25 @@ def main():
     built = asked.build or pathlib.Path(
         os.environ.get("CARGO_TARGET_DIR", volume.CHECKOUT / "target")) / "release" / "deps"
     registry = pathlib.Path.home() / ".cargo" / "registry" / "src"
+    trees = {
+        "sources": [asked.sources] if asked.sources else [volume.CHECKOUT, registry],
+        "build": [built],
+    }
     with volume.scratch("compression") as work:
-        kinds = {name: work / name for name in ("sources", "build", "database")}
-        collect([volume.CHECKOUT, registry], kinds["sources"], asked.mib * MIB)
-        if built.is_dir():
-            collect([built], kinds["build"], asked.mib * MIB)
-        kinds["database"].mkdir()
-        make_database(kinds["database"] / "base.sqlite", asked.mib * MIB // 4)
+        kinds = {name: work / name for name in ([asked.only] if asked.only else KINDS)}
+        for kind, target in kinds.items():
+            if kind == "database":
+                target.mkdir()
+                make_database(target / "base.sqlite", asked.mib * MIB // 4)
+            else:
+                collect(trees[kind], target, asked.mib * MIB)
         targets = [("dendro", Dendro(work, size), DENDRO)]
         if shutil.which("mkfs.btrfs") and os.geteuid() == 0:
             targets.append(("btrfs", Btrfs(work, size), BTRFS))
         for kind, source in kinds.items():
             if not source.is_dir():
-                print("%s: %s is no directory; --build names one" % (kind, built))
+                print("%s: %s has no files; --%s names a directory"
+                      % (kind, ", ".join(map(str, trees[kind])), kind))
                 continue
             # In each turn all take part, so that what else the machine does concerns all.
             turns = [{(name, how): measure(target, how, source, asked.operations)
