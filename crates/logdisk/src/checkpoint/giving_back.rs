@@ -125,8 +125,10 @@ impl Checkpointer {
         }
         let layout = self.volume.layout();
         let size = layout.segment_size_bytes();
-        // A checkpoint empties about as much as was written since the one before.
-        let of_log = (self.max_log_bytes / size).saturating_mul(2);
+        // A checkpoint empties about as much as was written since the one before. That is more than
+        // the log that recovery reads, of which payload streams are a small part.
+        let opened = u64::from(self.volume.read().state().segments().most_opened_count());
+        let of_log = (self.max_log_bytes / size).max(opened).saturating_mul(2);
         let kept = of_log.max(u64::from(layout.segment_count()) / VOLUME_SHARE);
         let room = self.volume.device().host_room();
         let of_host = room.map_or(u64::MAX, |room| room.free_bytes / HOST_SHARE / size);

@@ -508,6 +508,7 @@ impl Segments {
 
     /// Notes that the checkpoint that began last is durable.
     pub(crate) fn note_settled(&mut self) {
+        self.backed.note_checkpoint();
         for number in std::mem::take(&mut self.awaiting_last) {
             self.table[number as usize].unmark(AWAITS_LAST);
         }

@@ -23,10 +23,18 @@ struct Rig {
 
 impl Rig {
     fn new(discards: Discards, checkpoint_log_bytes: u64) -> Self {
+        Self::with_segments(discards, checkpoint_log_bytes, SEGMENT_BYTES)
+    }
+
+    fn with_segments(
+        discards: Discards,
+        checkpoint_log_bytes: u64,
+        segment_size_bytes: u64,
+    ) -> Self {
         let clock = Arc::new(ManualClock::default());
         let image = Image::new(SimDevice::new(DEVICE_BYTES, 1), 4 * DEVICE_BYTES);
         let device: Arc<dyn Device> = Arc::clone(&image) as _;
-        let layout = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..Default::default() };
+        let layout = FormatOptions { segment_size_bytes, ..Default::default() };
         format(&device, &layout, &(Arc::clone(&clock) as Arc<dyn Clock>)).expect("it is large");
         let options = OpenOptions { discards, checkpoint_log_bytes, ..OpenOptions::default() };
         Self { clock, image, options }
@@ -90,6 +98,9 @@ fn of_what_is_deleted_a_share_is_kept_and_nothing_if_the_host_has_little() {
         let disk = rig.open();
         let list = new_list(&disk);
         fill(&disk, list);
+        // It is long ago that as much was written between two checkpoints.
+        disk.checkpoint().expect("the device works");
+        (0..3).for_each(|_| rig.wait(&disk, AGE));
         rig.image.set_host_bytes(host_bytes);
         delete(&disk, list);
         rig.wait(&disk, Duration::ZERO);
@@ -116,6 +127,37 @@ fn a_log_that_goes_round_fills_what_was_written_before() {
     let taken_count = rig.image.taken_count() - before;
     assert!(taken_count < 4 * PAGES / 32, "{taken_count} blocks were allocated");
     assert!(rig.mib() < 48, "{} MiB", rig.mib());
+    assert_eq!(first_missing(&disk, list, PAGES), PAGES);
+}
+
+/// Writes all pages of a list again, while the background works.
+fn overwrite(disk: &LogDisk, list: Lid) {
+    for number in 0..PAGES {
+        put(disk, list, number).expect("there is room");
+        if number % 64 == 0 {
+            while disk.background_step().expect("the device works") {}
+        }
+    }
+}
+
+#[test]
+fn a_log_that_goes_round_gives_nothing_back_however_much_a_checkpoint_empties() {
+    // Enough segments for payload streams. Recovery reads little of what these write, so four times
+    // as much is written between checkpoints.
+    let rig = Rig::with_segments(Discards::InTime, 3 << 20, 128 << 10);
+    let disk = rig.open();
+    let list = new_list(&disk);
+    let mut before = 0;
+    for round in 0..12 {
+        overwrite(&disk, list);
+        if round == 3 {
+            before = rig.image.taken_count();
+        }
+    }
+    // Slots of superblocks, and the ends of segments that were left before.
+    let taken_count = rig.image.taken_count() - before;
+    assert!(taken_count < PAGES / 16, "{taken_count} blocks were allocated");
+    assert!(rig.mib() < 32, "{} MiB", rig.mib());
     assert_eq!(first_missing(&disk, list, PAGES), PAGES);
 }
 
@@ -202,7 +244,7 @@ fn a_checkpoint_and_a_mount_after_a_crash_discard_little_and_the_background_the_
     disk.checkpoint().expect("the device works");
     assert!(rig.mib() + batch_mib + 1 >= opened_mib, "{opened_mib}, then {} MiB", rig.mib());
     rig.wait(&disk, Duration::ZERO);
-    assert!(rig.mib() <= 8, "{} MiB", rig.mib());
+    assert!(rig.mib() <= 10, "{} MiB", rig.mib());
 }
 
 #[test]

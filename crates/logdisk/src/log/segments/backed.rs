@@ -27,6 +27,11 @@ pub(super) struct Backed {
     /// The segments that were filled under many flushes since segments aged last, and after which
     /// none was backed.
     pub(super) missed_count: u32,
+    /// The segments that were opened since the last checkpoint.
+    opened_count: u32,
+    /// The most that were opened between two checkpoints, since segments aged last and in the time
+    /// before that.
+    most_opened: [u32; 2],
 }
 
 /// The number of flushes under which the last segment was filled, from which on it matters whether
@@ -80,6 +85,17 @@ impl Backed {
         let misses = !is_backed && self.flush_count >= MANY_FLUSHES;
         self.missed_count = self.missed_count.saturating_add(misses as u32);
         self.flush_count = 0;
+        self.opened_count = self.opened_count.saturating_add(1);
+    }
+
+    /// Notes that a checkpoint is durable.
+    pub(super) fn note_checkpoint(&mut self) {
+        self.most_opened[0] = self.most_opened[0].max(std::mem::take(&mut self.opened_count));
+    }
+
+    /// The most segments that were opened between two checkpoints lately.
+    pub(super) fn most_opened_count(&self) -> u32 {
+        self.most_opened[0].max(self.most_opened[1])
     }
 
     /// Looks through them: what was there the last time, and has been since, is stale.
@@ -87,6 +103,7 @@ impl Backed {
         self.stale |= &self.aged;
         self.aged = self.all.clone();
         self.missed_count = 0;
+        self.most_opened = [0, self.most_opened[0]];
     }
 
     pub(super) fn remove(&mut self, number: u32) {

@@ -39,6 +39,12 @@ impl Segments {
         self.backed.missed_count.saturating_mul(WANTED_FOR_ONE)
     }
 
+    /// The most segments that were opened between two checkpoints in the last two times that
+    /// segments take to age.
+    pub(crate) fn most_opened_count(&self) -> u32 {
+        self.backed.most_opened_count()
+    }
+
     /// Withholds the lowest clean segment that is not backed, of those that the log prefers, so
     /// that it can be written ahead.
     pub(crate) fn begin_write_ahead(&mut self) -> Option<(SegmentNo, Pin)> {
