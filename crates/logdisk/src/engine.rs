@@ -46,8 +46,10 @@ const PARTIAL_SLACK_BYTES: usize = 64 << 10;
 /// The maximum number of spare buffers: more than the partial segments that may be queued before
 /// commits assist.
 const POOL_LEN: usize = 24;
-/// The number of full-size buffers that are allocated at a time: together they fill huge pages.
+/// The number of buffers that are allocated at a time: together they fill huge pages.
 const POOL_STEP: usize = 8;
+/// The shortest buffers of which so many fill a huge page.
+const POOLED_LEN_BYTES: usize = 256 << 10;
 
 /// The number of lists of which the last change is remembered, at least: about 2 MiB at most.
 const MAX_CHANGED_LISTS: usize = 16_384;
@@ -272,7 +274,7 @@ impl Engine {
         // A buffer that was written just now is most likely still in the processor's cache.
         self.forget_written();
         let len = buffer_len(self.state.segments().layout());
-        if self.pool.is_empty() && len >= PARTIAL_LEN_BYTES {
+        if self.pool.is_empty() && len >= POOLED_LEN_BYTES {
             self.pool = AlignedBuf::several(POOL_STEP, len);
         }
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
