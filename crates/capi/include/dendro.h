@@ -1097,7 +1097,9 @@ int dendro_unit_open(const struct dendro_volume *volume,
  * dendro_unit_clear().
  *
  * A unit changes at most DENDRO_MAX_UNIT_GROUPS groups of DENDRO_GROUP_PAGES pages: those that it
- * writes or zeroes, and those with pages in ranges that it punches, moves, moves to or swaps.
+ * writes or zeroes, and those with pages in ranges that it punches, moves, moves to or swaps. What
+ * it punches, moves and swaps beyond that is done after it was committed: all of that is seen, or
+ * nothing. Behind it, the unit can neither write nor zero pages of these lists, nor delete them.
  * Deleting a list is always one unit.
  *
  * Returns: 0.

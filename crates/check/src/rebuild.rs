@@ -219,7 +219,9 @@ impl Rebuild {
         report.restored.clone_from(&plan.restored);
         report.may_lack_nodes = plan.may_lack_nodes;
         report.restored_entry_count = plan.restored_entry_count;
-        report.unknown_move_count = plan.unknown_move_count;
+        // Whether the rest of it was done later cannot be known, so it is not done.
+        let unfinished = u64::from(plan.map.account.has_rearrangement);
+        report.unknown_move_count = plan.unknown_move_count + unfinished;
         report.lost_pages = plan.lost_pages();
         // What was shut down has no log behind its checkpoint.
         let is_shut_down = found.has_superblock && found.superblock.clean;

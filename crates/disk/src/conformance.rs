@@ -105,6 +105,7 @@ macro_rules! conformance_cases {
             units::units_under_construction_do_not_see_each_other
             units::a_unit_larger_than_any_buffer_is_atomic
             units::a_unit_that_changes_too_many_groups_is_refused
+            units::a_unit_punches_moves_and_swaps_any_number_of_groups
             units::threads_commit_at_the_same_time
             units::readers_see_units_whole
             units::a_flush_covers_what_was_committed

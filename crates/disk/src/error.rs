@@ -32,7 +32,8 @@ pub enum Error {
         /// How many.
         count: u64,
     },
-    /// A unit that changes more than [`MAX_UNIT_GROUPS`].
+    /// A unit that changes more than [`MAX_UNIT_GROUPS`] of which not enough can be put off
+    /// ([`LogicalDisk::commit`](crate::LogicalDisk::commit)).
     #[error(
         "the unit changes more than {MAX_UNIT_GROUPS} groups of {GROUP_PAGES} pages; it must be made \
          in several"

@@ -43,7 +43,7 @@ pub use scan::{ScanPlace, ScanPoint, Scanned};
 pub use space::{Ledger, Quota, Reservation, Space};
 pub use types::{
     CommitSeq, GROUP_PAGES, Lid, ListCompression, ListHints, Locality, MAX_PAGE_COUNT,
-    MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, PageRange, Record, View,
+    MAX_RECORD_LEN_BYTES, MAX_TASKS_PUT_OFF, MAX_UNIT_GROUPS, PageRange, Record, View,
 };
 pub use versions::{
     Branch, Client, FIRST_CLIENT, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage,

@@ -11,7 +11,9 @@ use crate::scan::{ScanPoint, Scanned};
 use crate::space::{Quota, Reservation, Space};
 use crate::types::{CommitSeq, Lid, ListHints, PageRange, Record, View};
 #[allow(unused_imports, reason = "named in the documentation")]
-use crate::types::{GROUP_PAGES, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS};
+use crate::types::{
+    GROUP_PAGES, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_TASKS_PUT_OFF, MAX_UNIT_GROUPS,
+};
 use dendro_base::units::PAGE_SIZE;
 
 use dendro_base::ClientKind;
@@ -63,6 +65,12 @@ pub trait LogicalDisk: Send + Sync {
     /// the same unit or later. Only a unit that changes a list, deletes it and creates it again may
     /// be refused with [`Error::UnitTooLong`], if the list has more than so many records and
     /// groups.
+    ///
+    /// What it punches, moves or swaps beyond that is put off: it is done in steps when the unit
+    /// has committed, in up to [`MAX_TASKS_PUT_OFF`] tasks. Nobody sees a part of it, nor does a
+    /// crash leave one: whoever asks for pages of these lists at the head of the unit's branch, and
+    /// whoever makes, deletes or changes a version, waits until all is done; others do not. Behind
+    /// it, the unit can neither write nor zero pages of these lists, nor delete them.
     ///
     /// # Errors
     /// - [`Error::NoSuchList`],

@@ -22,6 +22,10 @@ pub const GROUP_PAGES: u64 = 32;
 /// The most groups of pages that one unit may change. With contiguous pages that is 128 MiB.
 pub const MAX_UNIT_GROUPS: u64 = 1024;
 
+/// The tasks that a unit may put off until it has committed: each punch and each exchange is one, a
+/// move is two.
+pub const MAX_TASKS_PUT_OFF: usize = 6;
+
 /// The number of a list, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lid(pub u64);

@@ -28,6 +28,7 @@ pub mod key;
 pub mod layout;
 pub mod node;
 pub mod partial;
+pub mod rearrangement;
 pub mod record;
 pub mod removal;
 pub mod retired;

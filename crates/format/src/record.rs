@@ -34,6 +34,7 @@ const NODE: u8 = 12;
 const CHECKPOINT: u8 = 13;
 const VERSION: u8 = 14;
 const REUSE: u8 = 15;
+const SWAP_RANGE: u8 = 16;
 
 /// The kind of a record that was withdrawn before it was written; see [`void`].
 const VOID: u8 = 255;
@@ -88,6 +89,12 @@ raw! {
 raw! {
     /// Kind 11: two lists exchange their pages (20 bytes).
     SwapPagesV1, 20, { kind: u8, flags: u8, reserved: [u8; 2], a: U64, b: U64 }
+}
+raw! {
+    /// Kind 16: two lists exchange their pages in a range (36 bytes).
+    SwapRangeV1, 36, {
+        kind: u8, flags: u8, reserved: [u8; 2], a: U64, b: U64, first_page: U64, count: U64,
+    }
 }
 raw! {
     /// Kind 12, in the map's head: a node lies at `addr` (52 bytes). The rest is its first key.
@@ -227,6 +234,17 @@ pub enum Record<'a> {
         /// The other.
         b: u64,
     },
+    /// Two lists exchange their pages in a range.
+    SwapRange {
+        /// One.
+        a: u64,
+        /// The other.
+        b: u64,
+        /// The first page.
+        first_page: u64,
+        /// How many.
+        count: u64,
+    },
     /// A node of the map lies here.
     Node {
         /// Where.
@@ -278,9 +296,9 @@ impl Record<'_> {
             | Self::WriteBlock { list, .. }
             | Self::ZeroPages { list, .. }
             | Self::PunchPages { list, .. } => [Some(list), None],
-            Self::MovePages { from, to, .. } | Self::SwapPages { a: from, b: to } => {
-                [Some(from), Some(to)]
-            }
+            Self::MovePages { from, to, .. }
+            | Self::SwapPages { a: from, b: to }
+            | Self::SwapRange { a: from, b: to, .. } => [Some(from), Some(to)],
             Self::Node { .. }
             | Self::Version { .. }
             | Self::Reuse { .. }
@@ -359,6 +377,18 @@ impl Record<'_> {
                     reserved: [0; 2],
                     a: a.into(),
                     b: b.into(),
+                };
+                out.extend_from_slice(raw.as_bytes());
+            }
+            Self::SwapRange { a, b, first_page, count } => {
+                let raw = SwapRangeV1 {
+                    kind: SWAP_RANGE,
+                    flags: 0,
+                    reserved: [0; 2],
+                    a: a.into(),
+                    b: b.into(),
+                    first_page: first_page.into(),
+                    count: count.into(),
                 };
                 out.extend_from_slice(raw.as_bytes());
             }
@@ -500,6 +530,7 @@ fn record_len(bytes: &[u8]) -> Option<usize> {
         ZERO_PAGES | PUNCH_PAGES => size_of::<RangeV1>(),
         MOVE_PAGES => size_of::<MovePagesV1>(),
         SWAP_PAGES => size_of::<SwapPagesV1>(),
+        SWAP_RANGE => size_of::<SwapRangeV1>(),
         NODE => size_of::<NodeV1>(),
         CHECKPOINT => size_of::<CheckpointPlaceV1>(),
         VERSION => size_of::<VersionV1>(),
@@ -582,6 +613,7 @@ fn check_reach(record: &Record<'_>) -> Result<()> {
             ([from, to], [(from_page, count), (to_page, count)])
         }
         Record::SwapPages { a, b } => ([a, b], [(0, 0); 2]),
+        Record::SwapRange { a, b, first_page, count } => ([a, b], [(first_page, count); 2]),
         Record::Node { .. }
         | Record::Checkpoint { .. }
         | Record::Version { .. }
@@ -662,6 +694,11 @@ fn decode_any(bytes: &[u8]) -> Result<Record<'_>> {
         SWAP_PAGES => {
             let raw: &SwapPagesV1 = view(bytes)?;
             Record::SwapPages { a: raw.a.get(), b: raw.b.get() }
+        }
+        SWAP_RANGE => {
+            let raw: &SwapRangeV1 = view(bytes)?;
+            let (first_page, count) = (raw.first_page.get(), raw.count.get());
+            Record::SwapRange { a: raw.a.get(), b: raw.b.get(), first_page, count }
         }
         NODE => decode_node(bytes)?,
         VERSION => {

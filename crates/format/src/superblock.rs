@@ -61,6 +61,9 @@ pub const INCOMPATIBLE_NEIGHBOURS: u64 = 1 << 12;
 pub const INCOMPATIBLE_QUOTAS: u64 = 1 << 13;
 /// The incompatible feature of blocks that are frames of several pages ([`crate::compression`]).
 pub const INCOMPATIBLE_FRAMES: u64 = 1 << 14;
+/// The incompatible feature of units that are committed before all of their pages have been
+/// rearranged ([`crate::rearrangement`]). Software that does not know of that would show a part.
+pub const INCOMPATIBLE_REARRANGEMENTS: u64 = 1 << 15;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_MAP_EPOCHS
@@ -76,7 +79,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
     | INCOMPATIBLE_SPREAD
     | INCOMPATIBLE_NEIGHBOURS
     | INCOMPATIBLE_QUOTAS
-    | INCOMPATIBLE_FRAMES;
+    | INCOMPATIBLE_FRAMES
+    | INCOMPATIBLE_REARRANGEMENTS;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.

@@ -2,9 +2,10 @@
 //!
 //! The list is [`VERSIONS_LIST`]. Unlike other lists of the disk's own it is changed by records of
 //! the log, puts and deletions, which are part of the order of all changes. Its record 0 is the
-//! [`Counters`]; branch `n` is at index 2³² + `n`, the quota of client `n` at 2³³ + `n`, and the
-//! snapshot of epoch `e` at 2⁶³ + `e`, since each snapshot ends an epoch. A volume that never had a
-//! version but the first, nor a quota, has no such records.
+//! [`Counters`]; branch `n` is at index 2³² + `n`, the quota of client `n` at 2³³ + `n`, what is
+//! left of a [rearrangement] at 2³⁴, and the snapshot of epoch `e` at 2⁶³ +
+//! `e`, since each snapshot ends an epoch. A volume that never had a version but the first, nor a
+//! quota, has no such records, but for a rearrangement.
 
 use std::mem::size_of;
 
@@ -13,6 +14,7 @@ use dendro_base::{ClientKind, Origin, Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::rearrangement::{self, REARRANGEMENT_INDEX, Task};
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{Malformed, PageRef, Result, Value};
 
@@ -29,6 +31,8 @@ const FIRST_SNAPSHOT_INDEX: u64 = 1 << 63;
 pub const MAX_VERSION_NAME_LEN_BYTES: usize = 255;
 /// Bytes of the longest record of the table.
 pub const MAX_VERSION_RECORD_LEN_BYTES: usize = 48 + MAX_VERSION_NAME_LEN_BYTES;
+
+const _: () = assert!(rearrangement::MAX_REARRANGEMENT_LEN_BYTES <= MAX_VERSION_RECORD_LEN_BYTES);
 
 /// The epochs that there can be.
 const EPOCHS: std::ops::Range<u64> = 1..FIRST_SNAPSHOT_INDEX;
@@ -175,6 +179,13 @@ pub enum VersionRecord {
         /// What it uses, in the map that a checkpoint names; `None` if it was not counted.
         used_bytes: Option<u64>,
     },
+    /// What is left of a rearrangement.
+    Rearrangement {
+        /// The branch whose head it changes.
+        branch: u32,
+        /// What is to be done, the next task first.
+        tasks: Vec<Task>,
+    },
     /// A snapshot.
     Snapshot {
         /// Its branch.
@@ -227,6 +238,7 @@ impl VersionRecord {
             Self::Counters(_) => COUNTERS_INDEX,
             Self::Branch { branch, .. } => branch_index(*branch),
             Self::Quota { client, .. } => quota_index(*client),
+            Self::Rearrangement { .. } => REARRANGEMENT_INDEX,
             Self::Snapshot { epoch, .. } => snapshot_index(*epoch),
         }
     }
@@ -234,7 +246,8 @@ impl VersionRecord {
     /// The record's bytes.
     ///
     /// # Panics
-    /// When a name is longer than [`MAX_VERSION_NAME_LEN_BYTES`].
+    /// When a name is longer than [`MAX_VERSION_NAME_LEN_BYTES`], or the number of tasks is not one
+    /// of [`rearrangement::encode`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -258,6 +271,7 @@ impl VersionRecord {
             }
             .as_bytes()
             .to_vec(),
+            Self::Rearrangement { branch, tasks } => rearrangement::encode(*branch, tasks),
             Self::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 let flags = if *is_held { IS_HELD } else { 0 };
                 let received = if origin.is_some() { HAS_ORIGIN } else { 0 };
@@ -298,6 +312,10 @@ impl VersionRecord {
             let (limit_bytes, used_bytes) = (raw.limit_bytes.get(), raw.used_bytes.get());
             let used_bytes = (used_bytes != u64::MAX).then_some(used_bytes);
             return Ok(Self::Quota { client, limit_bytes, used_bytes });
+        }
+        if index == REARRANGEMENT_INDEX {
+            let (branch, tasks) = rearrangement::decode(bytes)?;
+            return Ok(Self::Rearrangement { branch, tasks });
         }
         let (raw, rest) =
             VersionEntryV1::ref_from_prefix(bytes).map_err(|_| WRONG("its length is wrong"))?;

@@ -10,6 +10,7 @@ use dendro_disk::Result;
 use crate::checkpoint::Checkpointer;
 use crate::clean::cleaner::Cleaner;
 use crate::engine::Engine;
+use crate::rearranger::Rearranger;
 use crate::reclaim::no_space::Reclaimer;
 use crate::resize::Resizer;
 use crate::space::reserve::Accounts;
@@ -24,6 +25,7 @@ pub(crate) struct Background {
     reuse: Arc<Reuse>,
     cleaner: Arc<Cleaner>,
     reclaimer: Arc<Reclaimer>,
+    rearranger: Arc<Rearranger>,
     resizer: Arc<Resizer>,
     /// Whether the next step first looks for entries that no version sees.
     frees_next: AtomicBool,
@@ -41,15 +43,16 @@ struct Work {
 }
 
 impl Background {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         volume: Arc<Volume>,
         accounts: Arc<Accounts>,
         checkpointer: Arc<Checkpointer>,
         reuse: Arc<Reuse>,
         cleaner: Arc<Cleaner>,
         reclaimer: Arc<Reclaimer>,
-        resizer: Arc<Resizer>,
+        rearranger: Arc<Rearranger>,
     ) -> Self {
+        let resizer = Arc::clone(rearranger.resizer());
         Self {
             volume,
             accounts,
@@ -57,6 +60,7 @@ impl Background {
             reuse,
             cleaner,
             reclaimer,
+            rearranger,
             resizer,
             frees_next: AtomicBool::new(false),
             work: Mutex::new(Work { is_due: false, is_ending: false }),
@@ -79,6 +83,9 @@ impl Background {
         if self.resizer.grow_early()? || self.reuse.step()? || self.checkpointer.step()? {
             return Ok(true);
         }
+        if self.rearranger.step()? {
+            return Ok(true);
+        }
         // Freeing and cleaning alternate. Where many entries are to be removed from the map,
         // cleaning gains the less the longer freeing waits.
         let frees_first = self.frees_next.fetch_xor(true, Ordering::Relaxed);
@@ -88,6 +95,11 @@ impl Background {
         Ok(self.cleaner.step()?
             || (!frees_first && self.reclaimer.free_step()?)
             || self.checkpointer.give_back_step())
+    }
+
+    /// What does what units have put off.
+    pub(crate) fn rearranger(&self) -> &Rearranger {
+        &self.rearranger
     }
 
     /// What makes the volume longer by itself.

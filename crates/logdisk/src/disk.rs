@@ -37,7 +37,8 @@ use crate::flush::Flusher;
 use crate::frozen::FrozenVolume;
 use crate::log::segments::SegmentCounts;
 use crate::read::Reader;
-use crate::reclaim::make_room::{RoomMaker, SeenPruning};
+use crate::rearranger::Rearranger;
+use crate::reclaim::make_room::RoomMaker;
 use crate::reclaim::no_space::Reclaimer;
 use crate::reclaim::removal::Remover;
 use crate::resize::{Resizer, ShrinkProgress};
@@ -66,6 +67,7 @@ pub struct LogDisk {
     room_maker: Arc<RoomMaker>,
     remover: Arc<Remover>,
     reclaimer: Arc<Reclaimer>,
+    rearranger: Arc<Rearranger>,
     versions: VersionManager,
     resizer: Arc<Resizer>,
     background: Arc<Background>,
@@ -180,6 +182,7 @@ impl LogDisk {
     /// # Errors
     /// [`Error::Failed`] when the device fails.
     pub fn close_for_writing(&self, why: &str) -> Result<()> {
+        while self.rearranger.step()? {}
         {
             let mut engine = self.volume.write();
             engine.close(Error::ReadOnly(why.to_owned()));
@@ -439,6 +442,15 @@ impl LogDisk {
         self.remover.step()
     }
 
+    /// Does one step of what units have put off ([`LogicalDisk::commit`]), if it can be done now;
+    /// returns whether it did.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the disk does not accept writes.
+    pub fn rearrangement_step(&self) -> Result<bool> {
+        self.rearranger.step()
+    }
+
     /// Does one step of the collection of what only deleted versions saw, if one is due; returns
     /// whether it did.
     ///
@@ -502,29 +514,11 @@ impl LogicalDisk for LogDisk {
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        self.reserve_exactly(most_bytes_of(len_bytes))
+        self.resizer.reserve_exactly(most_bytes_of(len_bytes))
     }
 
     fn reserve_in(&self, view: View, len_bytes: u64) -> Result<Reservation> {
-        let reserved = self.reserve(len_bytes)?;
-        let mut seen = SeenPruning::default();
-        loop {
-            let error = {
-                let engine = self.volume.read();
-                let Some((quota, ledger)) = engine.state().quota_of(view.branch) else {
-                    return Ok(reserved);
-                };
-                let limit_bytes = quota.limit_bytes.saturating_sub(quota.used_bytes);
-                if let Some(of_quota) = ledger.reserve(len_bytes, limit_bytes) {
-                    return Ok(reserved.with_quota(of_quota));
-                }
-                let available_bytes = quota.available_bytes();
-                Error::OverQuota { needed_bytes: len_bytes, available_bytes }
-            };
-            if !self.reclaimer.free_for_quota(&mut seen)? {
-                return Err(error);
-            }
-        }
+        self.resizer.reserve_of_quota(self.reserve(len_bytes)?, view, len_bytes)
     }
 
     fn quota(&self, view: View) -> Option<Quota> {
@@ -533,7 +527,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn check_free(&self, len_bytes: u64) -> Result<()> {
-        self.reserve_exactly(len_bytes).map(drop)
+        self.resizer.reserve_exactly(len_bytes).map(drop)
     }
 
     fn expect_release(&self) -> ExpectedRelease {
@@ -576,6 +570,8 @@ impl LogicalDisk for LogDisk {
 
     fn shut_down(&self) -> Result<()> {
         self.remover.finish_small();
+        // If that fails, the next mount does it.
+        while self.rearranger.step()? {}
         {
             let mut engine = self.volume.write();
             if let Some(error) = self.volume.failure() {
@@ -647,25 +643,6 @@ impl LogicalDisk for LogDisk {
         max: usize,
     ) -> Result<(Vec<Scanned>, Option<ScanPoint>)> {
         self.reader.scan(view, from, max)
-    }
-}
-
-impl LogDisk {
-    /// Reserves so many bytes of log and map.
-    fn reserve_exactly(&self, len_bytes: u64) -> Result<Reservation> {
-        self.accounts.host().look();
-        let mut seen = SeenPruning::default();
-        loop {
-            let engine = self.volume.read();
-            self.volume.check_writable(&engine)?;
-            let reserved = self.accounts.reserve(&engine, len_bytes);
-            drop(engine);
-            let is_final = reserved.is_ok()
-                || !self.reclaimer.free(&mut seen)? && !self.resizer.grow_by_itself(len_bytes)?;
-            if is_final {
-                return reserved;
-            }
-        }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     NeedsNewEpoch,
     /// A list is received of whose number a removal is not finished. It must be finished first.
     BeingRemoved(Lid),
+    /// The pages of a list are being rearranged. That must be finished first.
+    Rearranged,
     /// The step cannot be done.
     Error(Error),
     /// The log contains a part of a unit of which the state has nothing, so no other unit may
@@ -35,6 +37,7 @@ impl Fault {
                 Error::Corrupted("a list is made again in the epoch in which it was deleted".into())
             }
             Self::BeingRemoved(list) => Error::ListExists(list),
+            Self::Rearranged => Error::Corrupted("pages are looked at that are rearranged".into()),
             Self::Shared(list, _) => {
                 Error::Corrupted(format!("pages of list {list} are moved that other versions see"))
             }

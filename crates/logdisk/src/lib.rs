@@ -18,8 +18,9 @@
 //! - `scrub`: how everything on the device that is live is read and checked.
 //! - `reclaim`: how room is made and space is freed, and what is done when something does not fit.
 //! - `resize`: how the volume gets more segments, or fewer.
-//! - `background`: what is due, and in which order it is done.
 //! - `snapshots`: how versions are made and deleted, and what they take.
+//! - `rearranger`: how pages are moved that a unit moves after it has committed.
+//! - `background`: what is due, and in which order it is done.
 //! - `commit`: how units are applied, whole or not at all.
 //! - `recovery`: how a volume is found and its log rolled forward.
 //! - `disk`: the interface for clients, which puts the rooms together and passes calls on.
@@ -45,6 +46,7 @@ mod log;
 mod map;
 mod options;
 mod read;
+mod rearranger;
 mod reclaim;
 mod recovery;
 mod resize;

@@ -3,6 +3,7 @@
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
 use dendro_base::units::MIB;
+use dendro_disk::MAX_UNIT_GROUPS;
 use dendro_format::{Compression, Superblock};
 use dendro_policy::{Kind, Policy};
 
@@ -143,6 +144,10 @@ pub struct OpenOptions {
     /// crash tests, which must fail with it.
     #[doc(hidden)]
     pub skip_payload_checks: bool,
+    /// A unit puts off what it punches, moves or exchanges of more groups than this, if it can.
+    /// Crash tests make it less than [`MAX_UNIT_GROUPS`], so that short units put something off.
+    #[doc(hidden)]
+    pub put_off_groups: u64,
 }
 
 impl Default for OpenOptions {
@@ -162,6 +167,7 @@ impl Default for OpenOptions {
             compression: None,
             cold_compression: None,
             skip_payload_checks: false,
+            put_off_groups: MAX_UNIT_GROUPS,
         }
     }
 }

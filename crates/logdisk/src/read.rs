@@ -14,7 +14,7 @@ use dendro_format::{Key, PageRef, Space};
 
 use crate::blocks::Fetch;
 use crate::engine::Engine;
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::log::segments::Pin;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
@@ -52,6 +52,19 @@ impl Reader {
     ) -> Result<T> {
         self.volume.look(|engine, nodes| {
             let ancestry = engine.state().versions().ancestry(view)?;
+            look(engine, ancestry, nodes)
+        })
+    }
+
+    /// As [`Self::look_from`], for the pages of `list`.
+    fn look_at_pages<T>(
+        &self,
+        view: View,
+        list: Lid,
+        mut look: impl FnMut(&Engine, Ancestry<'_>, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        self.look_from(view, |engine, ancestry, nodes| {
+            check_settled(engine, view, list)?;
             look(engine, ancestry, nodes)
         })
     }
@@ -132,6 +145,7 @@ impl Reader {
         mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
     ) -> Result<()> {
         self.volume.look_in_slices(pages.start / CHUNK_PAGES, |engine, slice, nodes| {
+            check_settled(engine, view, list)?;
             let ancestry = engine.state().versions().ancestry(view)?;
             if !engine.state().may_have(ancestry, list.0, nodes)? {
                 return Ok(());
@@ -196,6 +210,7 @@ impl Reader {
         let mut items = Vec::with_capacity(max.min(SLICE_LEN));
         let mut point = from;
         let scanned = self.volume.walk_slices(&mut point, |engine, point, nodes| {
+            check_all_settled(engine, view)?;
             let ancestry = engine.state().versions().ancestry(view)?;
             let is_done = engine.state().scan(ancestry, point, (&mut items, max), nodes)?;
             let ends = is_done || items.len() >= max;
@@ -212,7 +227,7 @@ impl Reader {
     pub(crate) fn page_addr(&self, view: View, list: Lid, page_index: u64) -> Result<Option<u64>> {
         check_range(page_index, 1)?;
         let pages = page_index..page_index + 1;
-        self.look_from(view, |engine, ancestry, nodes| {
+        self.look_at_pages(view, list, |engine, ancestry, nodes| {
             let mut addr = None;
             if !engine.state().may_have(ancestry, list.0, nodes)? {
                 return Ok(addr);
@@ -278,7 +293,7 @@ impl Reader {
             if may_be_recent { engine.recent_block(block) } else { None }
         };
         let before = (stored.fetches.len(), stored.packed.len(), stored.frames.len());
-        self.look_from(view, |engine, ancestry, nodes| {
+        self.look_at_pages(view, list, |engine, ancestry, nodes| {
             stored.fetches.truncate(before.0);
             stored.packed.truncate(before.1);
             stored.frames.truncate(before.2);
@@ -380,6 +395,26 @@ impl Reader {
             let stored = in_memory.as_deref().unwrap_or(read);
             self.volume.unpack_frame(*list, block, stored, pages, buf)
         })
+    }
+}
+
+/// Checks that nobody rearranges the pages of `list`.
+///
+/// # Errors
+/// [`Fault::Rearranged`].
+fn check_settled(engine: &Engine, view: View, list: Lid) -> Outcome<()> {
+    match view.epoch.is_none() && engine.state().is_rearranged(view.branch, list.0) {
+        true => Err(Fault::Rearranged),
+        false => Ok(()),
+    }
+}
+
+/// As [`check_settled`], for the pages of all lists.
+fn check_all_settled(engine: &Engine, view: View) -> Outcome<()> {
+    let rearrangement = engine.state().versions().rearrangement();
+    match view.epoch.is_none() && rearrangement.is_some_and(|of| of.branch == view.branch) {
+        true => Err(Fault::Rearranged),
+        false => Ok(()),
     }
 }
 

@@ -19,6 +19,7 @@
 //!    cut off are durable, and a backup of the newest one at its new end.
 
 mod by_itself;
+mod reserving;
 mod shrink;
 mod standing;
 

@@ -8,8 +8,8 @@
 //! Invariants:
 //! 1. (space 1) Every unit leaves the map so that the checkpoint under way and the next one find
 //!    the segments that they need.
-//! 2. (space 2) A unit changes at most `MAX_UNIT_GROUPS` groups of 32 pages; a longer one is
-//!    refused before it has changed anything.
+//! 2. (space 2) A unit changes at most `MAX_UNIT_GROUPS` groups of 32 pages. What it punches, moves
+//!    or exchanges beyond that is put off; otherwise it is refused before it has changed anything.
 //!
 //! Clean segments are reserved in this order. The first reserve is for the nodes of the next
 //! checkpoint and for cleaning one segment. The reserve above it is for units that give space back,

@@ -12,6 +12,7 @@ pub(crate) mod pages;
 mod parts;
 pub(crate) mod prune;
 mod quotas;
+mod rearranging;
 pub(crate) mod removals;
 mod scan;
 pub(crate) mod slice;
@@ -55,6 +56,8 @@ pub(crate) struct State {
     young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
     clock: u64,
+    /// Whether the volume was opened for reading alone, so that nothing of the state is written.
+    is_in_memory_only: bool,
     /// The compressed pages as the map records them.
     recorded: CompressedPages,
     before: Option<Before>,
@@ -86,6 +89,7 @@ impl State {
             next_list,
             young_lists: YoungLists::default(),
             clock,
+            is_in_memory_only: false,
             before: None,
         }
     }

@@ -7,6 +7,7 @@
 pub(crate) mod ancestry;
 pub(crate) mod change;
 pub(crate) mod inheritance;
+pub(crate) mod rearrangement;
 #[cfg(test)]
 mod tests;
 
@@ -14,15 +15,18 @@ use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::ops::Bound;
 
 use dendro_base::Timestamp;
+use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU32, Ordering};
 use dendro_disk::{Branch, Error, Result, Snapshot, VersionTable, View};
 use dendro_format::VersionRecord;
+use dendro_format::rearrangement::REARRANGEMENT_INDEX;
 use dendro_format::versions::{
     COUNTERS_INDEX, Counters, branch_index, client_of_quota, snapshot_index,
 };
 use rustc_hash::FxHashMap;
 
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
+use crate::versions::rearrangement::Rearrangement;
 
 /// A record of the table that is put, or removed if it has no value.
 type Change = (u64, Option<Vec<u8>>);
@@ -87,6 +91,8 @@ pub(crate) struct Versions {
     collect_since: Option<u64>,
     /// How often versions were deleted, or a collection became due for another reason.
     deletions: u64,
+    /// What is left of the unit that was too long to be done at once.
+    rearrangement: Option<Arc<Rearrangement>>,
 }
 
 impl Versions {
@@ -98,6 +104,7 @@ impl Versions {
             tree: BranchTree::default(),
             collect_since: None,
             deletions: 0,
+            rearrangement: None,
         };
         versions.refresh();
         versions
@@ -105,6 +112,16 @@ impl Versions {
 
     pub(crate) const fn table(&self) -> &VersionTable {
         &self.table
+    }
+
+    /// What is left of the unit that was too long to be done at once, if there is such a unit.
+    pub(crate) const fn rearrangement(&self) -> Option<&Arc<Rearrangement>> {
+        self.rearrangement.as_ref()
+    }
+
+    /// Notes what is left of such a unit.
+    pub(crate) fn set_rearrangement(&mut self, rest: Option<Rearrangement>) {
+        self.rearrangement = rest.map(Arc::new);
     }
 
     /// Whether there is another version than the head of one branch.
@@ -420,6 +437,9 @@ impl Versions {
             VersionRecord::Quota { client, limit_bytes, .. } => {
                 self.table.enter_quota(client, Some(limit_bytes));
             }
+            VersionRecord::Rearrangement { branch, tasks } => {
+                self.set_rearrangement(Some(Rearrangement { branch, tasks }));
+            }
             VersionRecord::Snapshot { branch, epoch, name, is_held, time, origin } => {
                 self.take_out_snapshot(epoch);
                 let snapshot = Snapshot { branch, epoch, time, name, is_held, origin };
@@ -431,6 +451,9 @@ impl Versions {
     }
 
     fn take_out(&mut self, index: u64) {
+        if index == REARRANGEMENT_INDEX {
+            return self.set_rearrangement(None);
+        }
         let branch = index.checked_sub(branch_index(0)).map(u32::try_from);
         if let Some(Ok(branch)) = branch {
             self.table.remove_branch(branch);

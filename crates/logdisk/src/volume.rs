@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{
-    Arc, BriefRwLock, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Arc, BriefRwLock, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
@@ -63,6 +63,17 @@ pub(crate) struct Volume {
     weighed_bytes: AtomicU64,
     holds: Holds,
     compressors: Compressors,
+    /// Who finishes what units have put off.
+    settler: OnceLock<Weak<dyn Settle + Send + Sync>>,
+}
+
+/// Finishes what units have put off, for those who must not see a part of it.
+pub(crate) trait Settle {
+    /// Finishes it. No lock is held.
+    ///
+    /// # Errors
+    /// The reason why it cannot be finished now.
+    fn settle(&self) -> Result<()>;
 }
 
 /// What the memory of nodes that must stay in memory asks for.
@@ -99,6 +110,7 @@ impl Volume {
             uuid: superblock.uuid,
             metadata_copies: superblock.metadata_copies(),
             compressors: Compressors::new(&superblock, compression),
+            settler: OnceLock::new(),
             writer: Arc::clone(engine.writer()),
             published: RwLock::new(Arc::new(superblock.clone())),
             superblock: Mutex::new(superblock),
@@ -110,6 +122,22 @@ impl Volume {
             holds: Holds::default(),
             store,
             engine: BriefRwLock::new(engine),
+        }
+    }
+
+    /// Says who finishes what units have put off; it is said once.
+    pub(crate) fn set_settler(&self, settler: Weak<dyn Settle + Send + Sync>) {
+        let _ = self.settler.set(settler);
+    }
+
+    /// Finishes what units have put off. No lock is held.
+    ///
+    /// # Errors
+    /// As [`Settle::settle`].
+    pub(crate) fn settle(&self) -> Result<()> {
+        match self.settler.get().and_then(Weak::upgrade) {
+            Some(settler) => settler.settle(),
+            None => Err(Fault::Rearranged.into_error()),
         }
     }
 

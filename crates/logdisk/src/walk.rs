@@ -10,11 +10,11 @@
 //! to what it visits, and other threads wait for one slice at most. It does not retain nodes that
 //! it has passed.
 //!
-//! A walk visits the live tree, each part in its state at the moment when the walk reaches it. What
-//! a past version sees never changes. If the caller needs something else as it was at one moment,
-//! the caller must keep it from changing. A root that is frozen at the start of the walk would show
-//! the same content of a version. But it would keep in memory all nodes that were changed since,
-//! and on the device all nodes that were released since.
+//! A walk visits the live tree, each part in its state at the moment when the walk reaches it.
+//! What a past version sees never changes. If the caller needs something else as it was at one
+//! moment, the caller must keep it from changing. A root that is frozen at the start of the walk
+//! would show the same content of a version. But it would keep in memory all nodes that were
+//! changed since, and on the device all nodes that were released since.
 
 use std::ops::ControlFlow;
 
@@ -37,8 +37,8 @@ const STEP_LOADS: usize = 64;
 /// A walk over the whole map, in bounded steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MapWalk {
-    /// The first key whose entry has not been visited. It is `None` when entries are done and nodes
-    /// are visited.
+    /// The first key whose entry has not been visited. It is `None` when entries are done and
+    /// nodes are visited.
     entries_from: Option<Key>,
     nodes_from: Key,
 }
@@ -132,6 +132,10 @@ impl Volume {
                     drop(engine);
                     nodes.load(&missed)?;
                 }
+                Err(Fault::Rearranged) => {
+                    drop(engine);
+                    self.settle()?;
+                }
                 Err(fault) => return Err(fault.into_error()),
             }
         }
@@ -215,14 +219,15 @@ impl Volume {
         self.unlock(held.engine);
     }
 
-    /// Loads the node that a change missed, so that the change can be tried again. The lock is not
-    /// held.
+    /// Loads the node that a change missed, or finishes what is in its way, so that the change can
+    /// be tried again. The lock is not held.
     ///
     /// # Errors
     /// The error of reading the node, or the reason why the change cannot be tried again.
     pub(crate) fn recover_from(&self, fault: Fault, nodes: &PinnedNodes<'_>) -> Result<()> {
         match fault {
             Fault::Miss(place) => nodes.load(&place),
+            Fault::Rearranged => self.settle(),
             Fault::Unfinished(_) => Err(self.latch(fault)),
             fault => Err(fault.into_error()),
         }
@@ -290,7 +295,8 @@ impl Volume {
                 }
                 Err(Fault::Miss(missed)) => {
                     loads_left = loads_left.saturating_sub(1);
-                    // Whatever of the tree is not in memory is the same until the lock is released.
+                    // Whatever of the tree is not in memory is the same until the lock is
+                    // released.
                     let level = engine.level_of(&missed, walk, &nodes);
                     let _pin = engine.state().segments().pin(missed.addr);
                     drop(engine);

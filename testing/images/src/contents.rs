@@ -43,11 +43,13 @@ pub enum Contents {
     Quotas,
     /// As the first, with frames: pages that were compressed together when they were moved.
     Frames,
+    /// As the first, with units that put off what they move; one is unfinished after the crash.
+    Rearranged,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -60,6 +62,7 @@ impl Contents {
         Self::Neighbours,
         Self::Quotas,
         Self::Frames,
+        Self::Rearranged,
     ];
 }
 
@@ -105,6 +108,9 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         // The default policy keeps nothing apart on so small a volume.
         options.policy = Arc::new(Scatter::new(Classes { users: 1, survivors: 1 }, 4));
     }
+    if contents == Contents::Rearranged {
+        options.put_off_groups = 8;
+    }
     if contents == Contents::Frames {
         options.cold_compression = Some(Some(Compression::ZSTD));
         options.cleaning.coalescing.moves_everything = true;
@@ -129,6 +135,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Neighbours => neighbours(&disk)?,
         Contents::Quotas => quotas(&disk)?,
         Contents::Frames => frames(&disk)?,
+        Contents::Rearranged => rearranged(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -349,6 +356,39 @@ fn frames(disk: &LogDisk) -> Result<()> {
     lay_down(lists[2])?;
     let (from, to) = (lists[3], lists[2]);
     commit(disk, [Op::MovePages { from, from_page: 20, to, to_page: 50, count: 7 }])
+}
+
+/// Lists of more groups than these units change at once, which are punched, moved and exchanged. Of
+/// the last of these units, only some is done.
+fn rearranged(disk: &LogDisk) -> Result<()> {
+    let mut lists = Vec::new();
+    for number in 0..3 {
+        let list = create(disk, ListHints::default())?;
+        let pages = (0..200).map(|group| {
+            let first_page = group * 32 + number;
+            let data = page(list, first_page, 60);
+            Op::WritePages { list, first_page, data: data.into() }
+        });
+        commit(disk, pages)?;
+        write(disk, list, 320 * (number + 1), &[PAGE_SIZE, 100 + number as usize])?;
+        lists.push(list);
+    }
+    let (from, to) = (lists[0], lists[1]);
+    let finish = || -> Result<()> {
+        while disk.rearrangement_step()? {}
+        Ok(())
+    };
+    commit(disk, [Op::SwapPages { a: from, b: to }])?;
+    finish()?;
+    disk.snapshot(0, Some("after the exchange"))?;
+    let first_page = 64;
+    commit(disk, [Op::PunchPages { list: lists[2], first_page, count: 1 << 40 }])?;
+    commit(disk, [Op::MovePages { from, from_page: 5, to: lists[2], to_page: 0, count: 1 << 20 }])?;
+    finish()?;
+    let swap = Op::SwapPages { a: to, b: lists[2] };
+    commit(disk, [swap, Op::MovePages { from: to, from_page: 0, to, to_page: 9, count: 1 << 30 }])?;
+    disk.rearrangement_step()?;
+    disk.rearrangement_step().map(drop)
 }
 
 /// Lists that are near others, of which some move to another neighbourhood in one version, some are

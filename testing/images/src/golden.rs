@@ -45,6 +45,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Neighbours => "-neighbours",
         Contents::Quotas => "-quotas",
         Contents::Frames => "-frames",
+        Contents::Rearranged => "-rearranged",
     }
 }
 

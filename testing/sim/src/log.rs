@@ -88,6 +88,10 @@ impl LogEngine {
                 2 => Some(Some(Compression::Lz4)),
                 _ => Some(Some(Compression::Zstd { level: 3 + uuid.0[10] % 5 })),
             },
+            put_off_groups: match uuid.0[11] % 4 {
+                0 | 1 => u64::from(uuid.0[12] % 3),
+                _ => OpenOptions::default().put_off_groups,
+            },
             ..OpenOptions::default()
         };
         let grows_to = if uuid.0[2] % 4 == 0 { 40 + 2 * u32::from(uuid.0[3]) } else { 0 };

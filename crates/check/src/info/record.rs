@@ -45,6 +45,8 @@ pub enum RecordInfo {
     MovePages { from: u64, from_page: u64, to: u64, to_page: u64, count: u64 },
     /// Two lists exchange their pages.
     SwapPages { a: u64, b: u64 },
+    /// Two lists exchange their pages in a range.
+    SwapRange { a: u64, b: u64, first_page: u64, count: u64 },
     /// A node of the map lies here.
     Node { place: NodePlace, level: u8, first_key: KeyInfo },
     /// The records behind it are about this version, or say where its blocks lie now.
@@ -82,6 +84,9 @@ impl From<Record<'_>> for RecordInfo {
                 Self::MovePages { from, from_page, to, to_page, count }
             }
             Record::SwapPages { a, b } => Self::SwapPages { a, b },
+            Record::SwapRange { a, b, first_page, count } => {
+                Self::SwapRange { a, b, first_page, count }
+            }
             Record::Node { place, level, first_key } => {
                 Self::Node { place: place.into(), level, first_key: first_key.into() }
             }
@@ -123,6 +128,9 @@ impl fmt::Display for RecordInfo {
                 write!(f, "move {count} pages of {from} from {from_page} on to {to} at {to_page}")
             }
             Self::SwapPages { a, b } => write!(f, "swap the pages of {a} and {b}"),
+            Self::SwapRange { a, b, first_page, count } => {
+                write!(f, "swap {count} pages of {a} and {b} from {first_page} on")
+            }
             Self::Node { place, level, first_key } => {
                 write!(f, "node of level {level} at {place}, first key {first_key}")
             }

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use dendro_format::compression::check_kind;
+use dendro_format::rearrangement::REARRANGEMENT_INDEX;
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
+use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Addr, Chunk, CompressedPages, Key, Layout, PageRef, SegmentNo, Value};
 
 use super::extents::Extents;
@@ -30,6 +32,8 @@ pub(super) struct Account {
     pub(super) epoch: u64,
     /// The branches of entries.
     pub(super) branches: BTreeSet<u32>,
+    /// Whether there is a unit of which something is left to be done.
+    pub(super) has_rearrangement: bool,
     /// What the old map said of the usage of segments.
     pub(super) old_usage: UsageTable,
 }
@@ -48,6 +52,7 @@ impl Account {
             next_list: 0,
             epoch: 0,
             branches: BTreeSet::new(),
+            has_rearrangement: false,
             old_usage: UsageTable::default(),
         }
     }
@@ -71,6 +76,9 @@ impl Account {
             Value::Record(bytes) if key.list == USAGE_LIST => {
                 // A record that cannot be read is made anew with the others.
                 let _ = self.old_usage.insert_record(key, bytes);
+            }
+            Value::Record(_) if key.list == VERSIONS_LIST && key.index == REARRANGEMENT_INDEX => {
+                self.has_rearrangement = true;
             }
             _ => {}
         }

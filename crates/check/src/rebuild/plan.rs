@@ -184,7 +184,9 @@ impl Plan {
                         self.later.entry(list).or_insert(key);
                     }
                     Record::Reuse { segment } => drop(self.reused_later.insert(segment)),
-                    Record::MovePages { from, to, .. } | Record::SwapPages { a: from, b: to } => {
+                    Record::MovePages { from, to, .. }
+                    | Record::SwapPages { a: from, b: to }
+                    | Record::SwapRange { a: from, b: to, .. } => {
                         self.moved_later.insert((from, to));
                     }
                     _ => {}

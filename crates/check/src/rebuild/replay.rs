@@ -216,7 +216,9 @@ impl Replay<'_> {
             Record::PunchPages { list, first_page, count } => {
                 self.punch(list, first_page..first_page.saturating_add(count), context, seq);
             }
-            Record::MovePages { from, to, .. } | Record::SwapPages { a: from, b: to } => {
+            Record::MovePages { from, to, .. }
+            | Record::SwapPages { a: from, b: to }
+            | Record::SwapRange { a: from, b: to, .. } => {
                 let gaps = self.slice.gaps();
                 let is_here =
                     |list| gaps.meet(&Key::first(list, Space::Chunks, 0), &Key { list, ..END });

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dendro_format::rearrangement::REARRANGEMENT_INDEX;
 use dendro_format::versions::{Counters, VERSIONS_LIST, VersionRecord};
 use dendro_format::{Checkpoint, Key, Space, Value};
 
@@ -19,6 +20,8 @@ pub(super) fn mend(system: &mut BTreeMap<Key, Value>, account: &Account, checkpo
             .extend(VersionRecord::decode(key.index, bytes).ok().map(|record| (key.index, record)));
     }
     system.retain(|key, _| key.list != VERSIONS_LIST);
+    // Where records are lost, what seems to be left of a unit may have been done long ago.
+    table.remove(&REARRANGEMENT_INDEX);
     let is_first_only = account.epoch <= 1 && account.branches.iter().all(|&branch| branch == 0);
     if table.is_empty() && is_first_only && checkpoint.epoch <= 1 {
         return;
@@ -31,6 +34,7 @@ pub(super) fn mend(system: &mut BTreeMap<Key, Value>, account: &Account, checkpo
         match record {
             // What clients use is counted when the volume is opened.
             VersionRecord::Quota { used_bytes, .. } => *used_bytes = None,
+            VersionRecord::Rearrangement { .. } => {}
             VersionRecord::Counters(found) => {
                 counters = Counters { sweep_since: Some(0), ..*found };
             }

@@ -84,6 +84,7 @@ impl Versions {
                 Ok(VersionRecord::Quota { client, used_bytes, .. }) => {
                     quotas.insert(client, used_bytes);
                 }
+                Ok(VersionRecord::Rearrangement { .. }) => {}
                 Ok(VersionRecord::Snapshot { branch, epoch, name, .. }) => {
                     snapshots.push(Version { branch, epoch: Some(epoch), name });
                 }

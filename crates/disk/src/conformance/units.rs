@@ -155,7 +155,7 @@ pub fn a_unit_larger_than_any_buffer_is_atomic(disk: &dyn LogicalDisk) {
     rig.check();
 }
 
-/// Written, zeroed, punched, moved or swapped, in one change or in several together.
+/// Written or zeroed, in one change or in several together, or behind what is put off.
 pub fn a_unit_that_changes_too_many_groups_is_refused(disk: &dyn LogicalDisk) {
     const GROUPS: u64 = MAX_UNIT_GROUPS;
     let mut rig = Rig::new(disk);
@@ -174,10 +174,10 @@ pub fn a_unit_that_changes_too_many_groups_is_refused(disk: &dyn LogicalDisk) {
     for ops in [
         vec![zero(other, 0..GROUPS + 1)],
         vec![zero(other, 0..GROUPS / 2), zero(list, 0..GROUPS / 2), zero(other, 0..1)],
-        vec![Op::PunchPages { list, first_page: 0, count: all }],
-        vec![Op::MovePages { from: list, from_page: 0, to: other, to_page: 0, count: all }],
-        vec![Op::MovePages { from: other, from_page: 0, to: list, to_page: 0, count: all }],
-        vec![Op::SwapPages { a: other, b: list }],
+        vec![Op::SwapPages { a: other, b: list }, zero(list, 0..1)],
+        vec![Op::PunchPages { list, first_page: 0, count: all }, Op::DeleteList { list }],
+        vec![Op::PunchPages { list, first_page: 0, count: all }; 7],
+        vec![Op::MovePages { from: list, from_page: 0, to: other, to_page: 0, count: all }; 4],
     ] {
         rig.refuse(&Error::UnitTooLong, |aru| {
             for op in ops {
@@ -203,6 +203,59 @@ pub fn a_unit_that_changes_too_many_groups_is_refused(disk: &dyn LogicalDisk) {
         rig.write(list, group * GROUP_PAGES, "z");
     }
     rig.push(Op::DeleteList { list });
+    rig.check();
+}
+
+/// Punched, moved within a list and between two, and swapped; with other changes beside.
+pub fn a_unit_punches_moves_and_swaps_any_number_of_groups(disk: &dyn LogicalDisk) {
+    const GROUPS: u64 = MAX_UNIT_GROUPS;
+    let mut rig = Rig::new(disk);
+    let (list, other, beside) = (rig.list(), rig.list(), rig.list());
+    let fill = |rig: &mut Rig<'_>, list, distance: u64| {
+        for first in (0..GROUPS + 200).step_by(200) {
+            rig.commit(|aru| {
+                for group in first..first + 200 {
+                    aru.write_pages(list, group * distance + 5, group.to_le_bytes().to_vec());
+                }
+            });
+        }
+    };
+    let all = MAX_PAGE_COUNT;
+    let moved = |from, from_page, to, to_page: u64| Op::MovePages {
+        from,
+        from_page,
+        to,
+        to_page,
+        count: all - to_page.max(from_page),
+    };
+    fill(&mut rig, list, 32);
+    fill(&mut rig, other, 77);
+    rig.push(Op::SwapPages { a: list, b: other });
+    rig.check();
+    for op in [
+        moved(list, 0, list, 3),
+        moved(list, 7, list, 0),
+        moved(list, 0, list, 100_000),
+        moved(list, 90_000, list, 5),
+        moved(list, 4, other, 32),
+    ] {
+        rig.push(op);
+        rig.check();
+    }
+    fill(&mut rig, list, 33);
+    rig.commit(|aru| {
+        aru.write_pages(beside, 0, vec![b'a'; PAGE_SIZE]);
+        aru.push(moved(list, 0, list, 9)).push(Op::SwapPages { a: list, b: other });
+        aru.punch_pages(other, 40, 100).put_record(list, 0, &b"moved"[..]);
+        aru.write_pages(beside, 1, vec![b'b'; PAGE_SIZE]);
+    });
+    // Who asks for something else need not wait, and sees the rest of the unit.
+    assert_eq!(rig.letters(beside, 0, 3), "ab.");
+    rig.check();
+    for list in [other, list] {
+        rig.push(Op::PunchPages { list, first_page: 20, count: all - 20 });
+        rig.push(Op::DeleteList { list });
+    }
     rig.check();
 }
 

@@ -1,6 +1,6 @@
 //! What a disk holds at one moment, and what operations make of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use super::scan;
 use crate::parts::{PageParts, check_bytes};
 use crate::{
     Error, GROUP_PAGES, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
-    MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Result, ScanPlace, ScanPoint, Scanned, View,
+    MAX_TASKS_PUT_OFF, MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Result, ScanPlace, ScanPoint,
+    Scanned, View,
 };
 
 /// Pages that [`ModelState::read_from`] asks for in one call.
@@ -234,13 +235,24 @@ impl ModelState {
         // Lists that the unit itself created (true) or deleted (false).
         let mut changed = BTreeMap::new();
         let mut group_count = 0;
+        // The lists of which something is put off, and how many tasks that is.
+        let (mut put_off, mut task_count) = (BTreeSet::new(), 0);
         // What a change touches depends on those before it.
         let mut so_far = ops.iter().any(counts_pages).then(|| self.clone());
         for op in ops {
             check_arguments(op)?;
-            group_count += so_far.as_ref().unwrap_or(self).groups_changed_by(op);
-            if group_count > MAX_UNIT_GROUPS {
-                return Err(Error::UnitTooLong);
+            let groups = so_far.as_ref().unwrap_or(self).groups_changed_by(op);
+            let (first, second) = op.lists();
+            let must_follow = put_off.contains(&first) || put_off.contains(&second);
+            let is_too_much = group_count + groups > MAX_UNIT_GROUPS;
+            if is_put_off(op, must_follow, is_too_much)? {
+                task_count += task_count_of(op);
+                if task_count > MAX_TASKS_PUT_OFF {
+                    return Err(Error::UnitTooLong);
+                }
+                put_off.extend([first, second]);
+            } else {
+                group_count += groups;
             }
             let exists = |list: &Lid, changed: &BTreeMap<Lid, bool>| {
                 changed.get(list).copied().unwrap_or_else(|| self.lists.contains_key(list))
@@ -406,6 +418,37 @@ fn check_arguments(op: &Op<'_>) -> Result<()> {
             _ => Ok(()),
         },
         _ => Ok(()),
+    }
+}
+
+/// Whether a change is done after the unit has committed.
+///
+/// # Errors
+/// [`Error::UnitTooLong`] when it should be, and cannot.
+fn is_put_off(op: &Op<'_>, must_follow: bool, is_too_much: bool) -> Result<bool> {
+    let is_of_pages = match op {
+        Op::PunchPages { .. } | Op::MovePages { .. } | Op::SwapPages { .. } => {
+            return Ok(must_follow || is_too_much);
+        }
+        Op::DeleteList { .. }
+        | Op::WritePages { .. }
+        | Op::WriteBytes { .. }
+        | Op::ZeroPages { .. } => true,
+        _ => false,
+    };
+    if is_too_much || must_follow && is_of_pages { Err(Error::UnitTooLong) } else { Ok(false) }
+}
+
+/// The tasks that a change is if it is put off.
+fn task_count_of(op: &Op<'_>) -> usize {
+    match op {
+        Op::PunchPages { count, .. } => usize::from(*count > 0),
+        Op::MovePages { count: 0, .. } => 0,
+        Op::MovePages { from, from_page, to, to_page, .. } => {
+            if from == to && from_page == to_page { 0 } else { 2 }
+        }
+        Op::SwapPages { a, b } => usize::from(a != b),
+        _ => 0,
     }
 }
 

@@ -261,7 +261,7 @@ pub fn node_bytes(rng: &mut Rng) -> Vec<u8> {
 pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a> {
     let (list, index) = (list(rng), number(rng));
     let (first_page, count) = pages(rng);
-    match rng.below(15) {
+    match rng.below(16) {
         0 => Record::CreateList { list, hints: hints(rng) },
         1 => Record::DeleteList { list },
         2 => Record::SetHints { list, hints: hints(rng) },
@@ -285,6 +285,7 @@ pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a>
             Record::MovePages { from, from_page: first_page, to, to_page, count }
         }
         10 => Record::SwapPages { a: list, b: self::list(rng) },
+        15 => Record::SwapRange { a: list, b: self::list(rng), first_page, count },
         13 => Record::Version { branch: number_u32(rng), epoch: index, is_moved: rng.chance(50) },
         14 => Record::Reuse { segment: SegmentNo(number_u32(rng)) },
         11 => Record::Node { place: node_ptr(rng), level: list as u8, first_key: key(rng) },

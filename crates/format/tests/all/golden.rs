@@ -184,6 +184,7 @@ fn records_v1() {
         Record::PunchPages { list, first_page, count },
         Record::MovePages { from: list, from_page: first_page, to: 1, to_page: 2, count },
         Record::SwapPages { a: list, b: index },
+        Record::SwapRange { a: list, b: index, first_page, count },
         Record::Node { place: NODE, level: 5, first_key: KEY },
         Record::Checkpoint { addr: NODE.addr, len_bytes: NODE.len_bytes, crc32c: NODE.crc32c },
         Record::Version { branch: KEY.branch, epoch: KEY.epoch, is_moved: true },

@@ -180,6 +180,8 @@ fn records_that_reach_too_far_are_refused() {
             |list| Record::DeleteRecord { list, index: u64::MAX },
             |list| Record::SwapPages { a: 1, b: list },
             |list| Record::SwapPages { a: list, b: 1 },
+            |list| Record::SwapRange { a: 1, b: list, first_page: 0, count: 1 },
+            |list| Record::SwapRange { a: list, b: 1, first_page: 0, count: 1 },
         ] {
             assert_eq!(read(record(good)), Ok(()));
             assert!(read(record(bad)).is_err());
@@ -192,6 +194,7 @@ fn records_that_reach_too_far_are_refused() {
     for (first_page, count) in [(1, end), (end, 1), (u64::MAX, 1), (1, u64::MAX)] {
         assert!(read(Record::ZeroPages { list, first_page, count }).is_err());
         assert!(read(Record::PunchPages { list, first_page, count }).is_err());
+        assert!(read(Record::SwapRange { a: list, b: 1, first_page, count }).is_err());
         let (from, to) = (list, list);
         let outward = Record::MovePages { from, from_page: 0, to, to_page: first_page, count };
         let inward = Record::MovePages { from, from_page: first_page, to, to_page: 0, count };

@@ -17,13 +17,16 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_UNIT_GROUPS, Op, VersionTable};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_PAGE_COUNT, MAX_UNIT_GROUPS, Op, VersionTable};
 use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::rearrangement::REARRANGEMENT_INDEX;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
+use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{PageRef, Record, SegmentNo};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
+use crate::commit::deferral::{Deferral, can_be_put_off, concerns_pages};
 use crate::commit::unit::{Contents, WorstCase, chunks_in, names};
 use crate::engine::open_unit::OpenUnit;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
@@ -35,6 +38,7 @@ use crate::state::deletion::{MAX_REMOVED_AT_ONCE, Remains};
 use crate::state::hints::stored;
 use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, chunks_of, page_range};
+use crate::versions::rearrangement::Rearrangement;
 
 /// When the records of a unit are entered in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,8 @@ struct Application<'e, 'a> {
     last_class: Option<(Option<SegmentNo>, Class)>,
     /// The groups that the unit may still change (space 2).
     budget: ChunkBudget,
+    /// What is put off because it is too much to be done at once; `None` if that is refused.
+    deferral: Option<Deferral>,
     /// Lists that are known to exist, and lists that the unit itself has deleted.
     known: SmallVec<[Lid; 4]>,
     deleted: SmallVec<[Lid; 2]>,
@@ -110,7 +116,7 @@ impl Engine {
             let used_bytes = self.rehearse(|engine| {
                 let mut application =
                     Application::new(engine, &unit, nodes, contents, Logging::Rehearsal);
-                application.is_new_epoch = worst.begins_epoch();
+                application.follow(worst);
                 application.change_state(aru.ops())?;
                 Ok(engine.used_of_quota(aru.view().branch))
             })?;
@@ -120,10 +126,13 @@ impl Engine {
         let applied = self.transact(nodes, |engine| {
             let mut application = Application::new(engine, &unit, nodes, contents, logging);
             application.is_apart = is_apart;
-            application.is_new_epoch = worst.begins_epoch();
+            application.follow(worst);
             application.change_state(aru.ops())?;
             application.enter_records(aru.ops());
             application.keep_pages();
+            if let Some(deferred) = application.deferred() {
+                engine.state_mut().set_rearrangement(Some(deferred));
+            }
             Ok(())
         });
         match applied {
@@ -175,12 +184,19 @@ impl<'e, 'a> Application<'e, 'a> {
             is_new_epoch: false,
             last_class: None,
             budget: ChunkBudget::of_unit(),
+            deferral: None,
             known: SmallVec::new(),
             deleted: SmallVec::new(),
             put_again: SmallVec::new(),
             page_count: 0,
             placed: SmallVec::new(),
         }
+    }
+
+    /// Takes over what is known about the unit from attempts before.
+    fn follow(&mut self, worst: WorstCase) {
+        self.is_new_epoch = worst.begins_epoch();
+        self.deferral = worst.defers_above().map(Deferral::above);
     }
 
     fn change_state(&mut self, ops: &[Op<'_>]) -> Outcome<()> {
@@ -194,11 +210,15 @@ impl<'e, 'a> Application<'e, 'a> {
                 applied => applied?,
             }
         }
-        shared.map_or(Ok(()), Err)
+        shared.map_or(Ok(()), Err)?;
+        self.put_deferred()
     }
 
     /// Applies `op`, which follows the operations `before` of the unit.
     fn apply_op(&mut self, before: &[Op<'_>], op: &Op<'_>) -> Outcome<()> {
+        if concerns_pages(op) && !self.is_due(before.len(), op)? {
+            return Ok(());
+        }
         let (branch, nodes) = (self.branch, self.nodes);
         match op {
             Op::WriteBytes { .. } => unreachable!("the unit writes whole pages by now"),
@@ -269,7 +289,8 @@ impl<'e, 'a> Application<'e, 'a> {
                 self.require(*a)?;
                 self.require(*b)?;
                 let budget = &mut self.budget;
-                self.engine.state_mut().swap_pages(branch, a.0, b.0, budget, nodes)?;
+                let (lists, pages) = ((a.0, b.0), 0..MAX_PAGE_COUNT);
+                self.engine.state_mut().swap_pages(branch, lists, &pages, budget, nodes)?;
             }
         }
         if self.logging == Logging::Along && !matches!(op, Op::WritePages { .. }) {
@@ -281,6 +302,60 @@ impl<'e, 'a> Application<'e, 'a> {
             self.enter_record(op);
         }
         Ok(())
+    }
+
+    /// Whether `op`, which concerns pages and is at `place` in the unit, is done now. Otherwise it
+    /// is put off.
+    ///
+    /// # Errors
+    /// [`Fault::Rearranged`] when what another unit has put off must be finished first.
+    fn is_due(&mut self, place: usize, op: &Op<'_>) -> Outcome<bool> {
+        let (a, b) = op.lists();
+        let state = self.engine.state();
+        if state.is_rearranged(self.branch, a.0) || state.is_rearranged(self.branch, b.0) {
+            return Err(Fault::Rearranged);
+        }
+        let Some(mut deferral) = self.deferral.take() else { return Ok(true) };
+        if can_be_put_off(op) {
+            self.require(a)?;
+            self.require(b)?;
+        }
+        let (state, branch) = (self.engine.state(), self.branch);
+        let is_put_off =
+            deferral.put_off((place, op), (state, branch), &self.budget, self.nodes)?;
+        if is_put_off && state.versions().rearrangement().is_some() {
+            return Err(Fault::Rearranged);
+        }
+        self.deferral = Some(deferral);
+        Ok(!is_put_off)
+    }
+
+    /// What the unit puts off, if anything.
+    fn deferred(&self) -> Option<Rearrangement> {
+        self.deferral.as_ref()?.rearrangement(self.branch)
+    }
+
+    /// Enters in the state what is put off, and in the log, if the unit is entered along.
+    fn put_deferred(&mut self) -> Outcome<()> {
+        let Some(deferred) = self.deferred() else { return Ok(()) };
+        self.engine.state_mut().put_rearrangement(Some(&deferred), self.nodes)?;
+        if self.logging == Logging::Along {
+            let len = PUT_RECORD_LEN_BYTES + deferred.encode().len();
+            self.engine.make_room(self.unit, 0, 0, len)?;
+            self.enter_deferred();
+        }
+        Ok(())
+    }
+
+    /// Enters in the log what is put off.
+    fn enter_deferred(&mut self) {
+        if let Some(deferred) = self.deferred() {
+            self.engine.partial().push(&Record::PutRecord {
+                list: VERSIONS_LIST,
+                index: REARRANGEMENT_INDEX,
+                value: &deferred.encode(),
+            });
+        }
     }
 
     /// Returns an error unless the list exists.
@@ -506,8 +581,9 @@ impl<'e, 'a> Application<'e, 'a> {
         }
         self.page_count = 0;
         self.engine.partial().set_context(self.unit.context());
-        for op in ops {
+        for (place, op) in ops.iter().enumerate() {
             match op {
+                _ if self.deferral.as_ref().is_some_and(|deferral| deferral.has(place)) => {}
                 Op::WritePages { list, first_page, data } => {
                     let count = data.len().div_ceil(PAGE_SIZE);
                     for page_index in *first_page..*first_page + count as u64 {
@@ -521,6 +597,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 op => self.enter_record(op),
             }
         }
+        self.enter_deferred();
     }
 
     fn enter_page(&mut self, list: u64, page_index: u64, content: &Content<'_>, placed: Placed) {

@@ -1,7 +1,9 @@
 //! Committing a unit: it is checked, given room, applied, and counted.
 
 use dendro_base::sync::{Arc, RwLockWriteGuard};
-use dendro_disk::{Aru, CommitSeq, Error, Op, PageRange, Result, in_whole_pages};
+use dendro_disk::{
+    Aru, CommitSeq, Error, MAX_UNIT_GROUPS, Op, PageRange, Reservation, Result, in_whole_pages,
+};
 use dendro_format::superblock::{
     INCOMPATIBLE_NEIGHBOURS, INCOMPATIBLE_REMADE_LISTS, INCOMPATIBLE_VERSIONS,
 };
@@ -10,6 +12,7 @@ use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::commit::conditions::check_conditions;
 use crate::commit::credit::shortage_of;
+use crate::commit::deferral::can_be_put_off;
 use crate::commit::packing::names_a_neighbour;
 use crate::commit::unit::{Contents, WorstCase, check_arguments};
 use crate::engine::Engine;
@@ -119,7 +122,9 @@ impl Committer {
         self.accounts.host().look();
         let mut nodes = PinnedNodes::keeping(self.volume.store());
         let mut tries = Tries::default();
-        let (mut engine, seq, kept) = loop {
+        // What is reserved for what the unit puts off.
+        let mut reserved = self.defer_early(aru, &mut worst);
+        let (mut engine, seq, kept, was_rearranging) = loop {
             let mut engine = self.volume.write();
             self.volume.check_writable(&engine)?;
             engine.state().versions().head_ancestry(aru.view().branch)?;
@@ -136,6 +141,7 @@ impl Committer {
                 Err(fault) => Err(fault),
             };
             let partial_seq = engine.log().seq();
+            let was_rearranging = engine.state().versions().rearrangement().is_some();
             let applied = match short {
                 Ok((_, None)) => {
                     engine.keep_segments(kept.all().into());
@@ -155,7 +161,7 @@ impl Committer {
                     if engine.log().seq() != partial_seq {
                         self.background.wake_if_due(&engine);
                     }
-                    break (engine, seq, kept);
+                    break (engine, seq, kept, was_rearranging);
                 }
                 Err(Fault::Error(error @ Error::OverQuota { .. })) => {
                     drop(engine);
@@ -163,6 +169,11 @@ impl Committer {
                     if !self.reclaimer.free_for_quota(tries.seen_pruning())? {
                         return Err(error);
                     }
+                    nodes = PinnedNodes::keeping(self.volume.store());
+                }
+                Err(Fault::Error(Error::UnitTooLong)) if may_defer_more(aru, worst) => {
+                    drop(engine);
+                    reserved = self.defer(aru, &mut worst)?;
                     nodes = PinnedNodes::keeping(self.volume.store());
                 }
                 Err(fault) => self.mend(fault, engine, aru, &mut worst, &mut nodes)?,
@@ -177,6 +188,9 @@ impl Committer {
         );
         self.volume.note_lists_of(&engine);
         engine.note_changed(aru);
+        if !was_rearranging {
+            self.begin_deferred(&engine, reserved);
+        }
         // What was reserved for the unit is used now: nobody sees it free in between.
         drop(aru.take_reservation());
         let owed_bytes = self.throttle.share_of_cleaning(&engine, worst.len_bytes(), kept);
@@ -193,6 +207,36 @@ impl Committer {
         }
         self.volume.relieve_writer()?;
         Ok(Some(seq))
+    }
+
+    /// Has what the unit has put off, if anything, be done in the background.
+    fn begin_deferred(&self, engine: &Engine, reserved: Option<Reservation>) {
+        if engine.state().versions().rearrangement().is_some() {
+            self.background.rearranger().keep(reserved);
+            self.background.wake();
+        }
+    }
+
+    /// Has the unit put off what is too much for it. Returns what is reserved for that.
+    fn defer(&self, aru: &Aru<'_>, worst: &mut WorstCase) -> Result<Option<Reservation>> {
+        if worst.defers_above().is_some() {
+            // What follows cannot be put off, so all is done at once.
+            worst.defer_above(None);
+            return Ok(None);
+        }
+        worst.defer_above(Some(MAX_UNIT_GROUPS));
+        self.background.rearranger().prepare(aru)
+    }
+
+    /// Has the unit put off what it could do at once, if that is wanted and there is space for it.
+    fn defer_early(&self, aru: &Aru<'_>, worst: &mut WorstCase) -> Option<Reservation> {
+        let max_groups = self.background.rearranger().put_off_groups();
+        if max_groups >= MAX_UNIT_GROUPS || !aru.ops().iter().any(can_be_put_off) {
+            return None;
+        }
+        let reserved = self.background.rearranger().prepare(aru).ok()?;
+        worst.defer_above(Some(max_groups));
+        reserved
     }
 
     /// States on the device that lists may be near others.
@@ -235,7 +279,8 @@ impl Committer {
             }
             Fault::BeingRemoved(_) => {}
             Fault::Shared(list, chunk) => {
-                unshare(&self.volume, &self.reclaimer, aru, list, chunk)?;
+                let whose = (aru.view(), aru.reclaims());
+                unshare(&self.volume, &self.reclaimer, whose, Need::space, (list, chunk))?;
                 *nodes = PinnedNodes::keeping(self.volume.store());
             }
             fault => self.volume.recover_from(fault, nodes)?,
@@ -250,6 +295,11 @@ impl Committer {
     /// As [`Reclaimer::mend_shortage`].
     fn mend_shortage(&self, shortage: Shortage, need: Need, tries: &mut Tries) -> Result<()> {
         match self.reclaimer.mend_shortage(shortage, need, tries) {
+            // What was put off may give space back.
+            Err(Error::NoSpace { .. }) if self.background.rearranger().step()? => {
+                *tries = Tries::default();
+                Ok(())
+            }
             Err(Error::NoSpace { .. })
                 if self.background.resizer().grow_by_itself(need.total_bytes())? =>
             {
@@ -272,4 +322,9 @@ impl Committer {
             Pressure::CommitsWait => unless_put_off(self.checkpointer.relieve_memory()).map(drop),
         }
     }
+}
+
+/// Whether a unit that is too long may be tried in another way.
+fn may_defer_more(aru: &Aru<'_>, worst: WorstCase) -> bool {
+    worst.defers_above() != Some(MAX_UNIT_GROUPS) && aru.ops().iter().any(can_be_put_off)
 }

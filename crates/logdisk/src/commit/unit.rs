@@ -5,6 +5,7 @@ use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, CHANGE_BYTES, Error, GROUP_PAGES, Lid, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::rearrangement::MAX_REARRANGEMENT_LEN_BYTES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
 use smallvec::SmallVec;
 
@@ -134,6 +135,8 @@ pub(super) struct WorstCase {
     pub(super) record_bytes: usize,
     map_bytes: u64,
     begins_epoch: bool,
+    /// The groups above which the unit puts off what it can; `None` if it puts off nothing.
+    defers_above: Option<u64>,
     zero_pages: u64,
     /// What clients wrote with it: bytes of pages, and of records.
     pub(super) user_page_bytes: u64,
@@ -173,6 +176,21 @@ impl WorstCase {
 
     pub(super) const fn begins_epoch(self) -> bool {
         self.begins_epoch
+    }
+
+    /// Makes the unit put off what it can that changes more than `groups`, or nothing.
+    pub(super) const fn defer_above(&mut self, groups: Option<u64>) {
+        const RECORD_BYTES: usize = PUT_RECORD_LEN_BYTES + MAX_REARRANGEMENT_LEN_BYTES;
+        match (self.defers_above, groups) {
+            (None, Some(_)) => self.record_bytes += RECORD_BYTES,
+            (Some(_), None) => self.record_bytes -= RECORD_BYTES,
+            _ => {}
+        }
+        self.defers_above = groups;
+    }
+
+    pub(super) const fn defers_above(self) -> Option<u64> {
+        self.defers_above
     }
 
     pub(super) const fn has_pages(self) -> bool {

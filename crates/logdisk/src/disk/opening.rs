@@ -3,7 +3,7 @@
 use dendro_base::Clock;
 use dendro_base::sync::Arc;
 use dendro_device::Device;
-use dendro_disk::{CommitSeq, LogicalDisk, Result, Versions};
+use dendro_disk::{CommitSeq, Error, LogicalDisk, Result, Versions};
 use dendro_format::Compression;
 
 use super::LogDisk;
@@ -16,6 +16,7 @@ use crate::commit::committer::Committer;
 use crate::flush::Flusher;
 use crate::options::{FormatOptions, OpenOptions};
 use crate::read::Reader;
+use crate::rearranger::Rearranger;
 use crate::reclaim::collection::Collector;
 use crate::reclaim::make_room::RoomMaker;
 use crate::reclaim::no_space::Reclaimer;
@@ -90,10 +91,32 @@ impl LogDisk {
         if takes_checkpoint {
             disk.checkpointer.take_always()?;
         }
+        disk.finish_rearrangement()?;
         if keeps_heads {
             disk.keep_heads()?;
         }
         Ok(disk)
+    }
+
+    /// Finishes what a unit had put off when the disk was closed; space was reserved for it then.
+    /// If something cannot be read, or the device has become too small, its lists cannot be read
+    /// until that changes.
+    fn finish_rearrangement(&mut self) -> Result<()> {
+        if self.volume.read().state().versions().rearrangement().is_none() {
+            return Ok(());
+        }
+        let finished = match self.volume.is_writable() {
+            true => self.volume.settle(),
+            false => self.rearranger.finish_in_memory(),
+        };
+        match finished {
+            Err(error @ (Error::NoSpace { .. } | Error::Corrupted(_) | Error::Io(_))) => {
+                self.recovery_notes
+                    .push(format!("a unit that moves pages cannot be finished: {error}"));
+                Ok(())
+            }
+            finished => finished,
+        }
     }
 
     /// Keeps the present state of every head as a snapshot, before anything is overwritten. The
@@ -151,6 +174,7 @@ impl LogDisk {
         ));
         let resizer =
             shared(Resizer::new(volume(), accounts(), checkpointer(), cleaner(), reclaimer()));
+        let rearranger = Rearranger::new(volume(), reclaimer(), resizer(), options.put_off_groups);
         let background = shared(Background::new(
             volume(),
             accounts(),
@@ -158,7 +182,7 @@ impl LogDisk {
             reuse(),
             cleaner(),
             reclaimer(),
-            resizer(),
+            Arc::clone(&rearranger),
         ));
         let committer = Committer::new(
             volume(),
@@ -183,6 +207,7 @@ impl LogDisk {
             room_maker: room_maker(),
             remover: remover(),
             reclaimer: reclaimer(),
+            rearranger,
             resizer: resizer(),
             versions: VersionManager::new(volume(), accounts(), reclaimer()),
             background: background(),

@@ -1,7 +1,7 @@
 //! Applying the log's records to the state, through the functions that applied the units at first.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Error, Lid, Result};
+use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::versions::VERSIONS_LIST;
@@ -105,7 +105,8 @@ pub(super) fn apply_record(
         | Record::ZeroPages { .. }
         | Record::PunchPages { .. }
         | Record::MovePages { .. }
-        | Record::SwapPages { .. } => apply_to_pages(state, record, *context, layout, nodes),
+        | Record::SwapPages { .. }
+        | Record::SwapRange { .. } => apply_to_pages(state, record, *context, layout, nodes),
         Record::Version { branch, epoch, is_moved } => {
             if !is_moved && epoch != state.versions().epoch() {
                 let now = state.versions().epoch();
@@ -181,14 +182,21 @@ fn apply_to_pages(
         }
         Record::PunchPages { list, first_page, count } => {
             let pages = page_range(first_page, count);
-            state.punch_pages(branch, list, pages, &mut ChunkBudget::unlimited(), nodes)
+            let budget = &mut ChunkBudget::unlimited();
+            state.punch_pages(branch, list, pages, budget, nodes).map(drop)
         }
         Record::MovePages { from, from_page, to, to_page, count } => {
             let budget = &mut ChunkBudget::unlimited();
-            state.move_pages(branch, (from, from_page), (to, to_page), count, budget, nodes)
+            let (from, to) = ((from, from_page), (to, to_page));
+            state.move_pages(branch, from, to, count, budget, nodes).map(drop)
         }
         Record::SwapPages { a, b } => {
-            state.swap_pages(branch, a, b, &mut ChunkBudget::unlimited(), nodes)
+            let (pages, budget) = (0..MAX_PAGE_COUNT, &mut ChunkBudget::unlimited());
+            state.swap_pages(branch, (a, b), &pages, budget, nodes).map(drop)
+        }
+        Record::SwapRange { a, b, first_page, count } => {
+            let (pages, budget) = (page_range(first_page, count), &mut ChunkBudget::unlimited());
+            state.swap_pages(branch, (a, b), &pages, budget, nodes).map(drop)
         }
         _ => Ok(()),
     }

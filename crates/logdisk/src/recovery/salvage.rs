@@ -5,15 +5,17 @@
 //! only, to copy what was written after the damage.
 //!
 //! A record is applied if what it changes exists; a list that was created in the lost part does
-//! not. Pages are not moved or exchanged, because it is unknown which pages these were. If the lost
-//! part made or deleted a version, all that follows belongs to other epochs, and nothing more is
-//! applied.
+//! not. Pages are not moved or exchanged, because it is unknown which pages these were; nor is
+//! that finished which was unfinished before the lost part, because the lost part may have done so
+//! and others may have written since. If the lost part made or deleted a version, all that follows
+//! belongs to other epochs, and nothing more is applied.
 //!
 //! [`OnLoss::Skip`]: crate::OnLoss::Skip
 
 use std::fmt;
 
 use dendro_disk::{Error, Lid};
+use dendro_format::rearrangement::REARRANGEMENT_INDEX;
 use dendro_format::record::Records;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Layout, Record};
@@ -60,6 +62,13 @@ pub(super) fn salvage<'a>(
     nodes: &dyn Nodes,
 ) -> Salvaged {
     let mut salvaged = Salvaged::default();
+    if state.versions().rearrangement().is_some() {
+        salvaged.dropped_count += 1;
+        if let Err(fault) = state.enter_version(REARRANGEMENT_INDEX, None, nodes) {
+            salvaged.stopped = Some(fault.into_error().to_string());
+            return salvaged;
+        }
+    }
     // The first records of a unit are applied only if the unit's end is found.
     let mut begun = (0, Vec::new());
     for Later { header, records } in later {
@@ -102,6 +111,10 @@ fn apply_records(
     for record in Records::new(records) {
         let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
         match record {
+            // Moves are not applied, so what is left of them is not known.
+            Record::PutRecord { list: VERSIONS_LIST, index: REARRANGEMENT_INDEX, .. } => {
+                salvaged.dropped_count += 1;
+            }
             Record::PutRecord { list: VERSIONS_LIST, .. }
             | Record::DeleteRecord { list: VERSIONS_LIST, .. } => {
                 apply_version(state, &record, nodes)?;

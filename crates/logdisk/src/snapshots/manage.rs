@@ -11,7 +11,7 @@ use dendro_format::superblock::{INCOMPATIBLE_QUOTAS, INCOMPATIBLE_VERSIONS};
 use dendro_format::versions::VERSIONS_LIST;
 
 use crate::engine::Engine;
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::reclaim::no_space::Reclaimer;
 use crate::space::reserve::Accounts;
@@ -146,6 +146,10 @@ impl Engine {
         change: &impl Fn(&mut VersionTable) -> Result<T>,
         nodes: &dyn Nodes,
     ) -> Outcome<T> {
+        if self.state().versions().rearrangement().is_some() {
+            // No version may keep a part of it.
+            return Err(Fault::Rearranged);
+        }
         let (result, plan) = self.state().versions().plan(change)?;
         if plan.records().is_empty() {
             return Ok(result);

@@ -2,7 +2,7 @@
 //! exchange them.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, Error, Lid, Result, View};
+use dendro_disk::{Error, Lid, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::versions::quota_bytes_of;
@@ -18,15 +18,16 @@ use crate::reclaim::no_space::Reclaimer;
 use crate::space::shortage::Need;
 use crate::volume::Volume;
 
-/// Gives the head of a branch copies of its own of those pages of a group that cannot be moved.
+/// Gives the head of a branch copies of its own of those pages of group `number` of `list` that
+/// cannot be moved. `need` says what bytes of log are for. A caller that `is_counted` already may
+/// use more than its quota has left.
 pub(crate) fn unshare(
     volume: &Volume,
     reclaimer: &Reclaimer,
-    aru: &Aru<'_>,
-    list: Lid,
-    number: u64,
+    (view, is_counted): (View, bool),
+    need: fn(u64) -> Need,
+    (list, number): (Lid, u64),
 ) -> Result<()> {
-    let view = aru.view();
     let shared = volume.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
     let mut copies = Vec::with_capacity(shared.len());
     for (slot, page, in_memory, _pin) in shared {
@@ -59,8 +60,8 @@ pub(crate) fn unshare(
     let quota_bytes = quota_bytes.sum();
     let mut seen = SeenPruning::default();
     loop {
-        let copied = reclaimer.with_room(Need::space(needed_bytes), |engine, nodes| {
-            if !aru.reclaims() {
+        let copied = reclaimer.with_room(need(needed_bytes), |engine, nodes| {
+            if !is_counted {
                 engine.check_quota(view.branch, quota_bytes)?;
             }
             copies.iter().try_for_each(|(slot, page, bytes)| {

@@ -2,7 +2,8 @@
 //! map to be changed.
 //!
 //! Invariants:
-//! 1. Each block is named by one entry of the map, whatever number of versions see it.
+//! 1. Each block is named by one entry of the map, whatever number of versions see it. Only where
+//!    nothing is written may a page that was moved be named twice.
 //!
 //! The head writes into an entry of the current epoch. It may take a page out of an older entry if
 //! no other version sees that page, which means that no version lies between that entry and now. A
@@ -384,11 +385,12 @@ impl State {
     /// # Errors
     /// When an older version also has the page: see [`Self::is_shared`].
     pub(super) fn take_page(&self, edit: &mut ChunkEdit, slot: u32) -> Outcome<Option<PageRef>> {
-        if self.is_shared(edit, slot) {
+        let is_shared = self.is_shared(edit, slot);
+        if is_shared && !self.is_in_memory_only {
             return Err(Fault::Shared(Lid(edit.item.list), edit.item.index));
         }
         let page = edit.page(slot);
-        if let (None, Some(below)) = (edit.own[slot as usize], edit.below_at(slot)) {
+        if !is_shared && let (None, Some(below)) = (edit.own[slot as usize], edit.below_at(slot)) {
             edit.take_out(&below, slot, false);
         }
         edit.own[slot as usize] = None;

@@ -27,6 +27,11 @@ impl ChunkBudget {
         Self(u64::MAX)
     }
 
+    /// The budget, but for at most `count` chunks.
+    pub(crate) fn at_most(&self, count: u64) -> Self {
+        Self(self.0.min(count))
+    }
+
     /// Takes `count` chunks.
     ///
     /// # Errors
@@ -99,7 +104,7 @@ impl State {
     ///
     /// # Errors
     /// [`Error::UnitTooLong`] when there are more than the budget has left.
-    fn chunks_with_pages(
+    pub(super) fn chunks_with_pages(
         &self,
         branch: u32,
         list: u64,
@@ -180,6 +185,7 @@ impl State {
         Ok(())
     }
 
+    /// Makes pages holes; returns the number of chunks in which there were some.
     pub(crate) fn punch_pages(
         &mut self,
         branch: u32,
@@ -187,14 +193,15 @@ impl State {
         pages: Range<u64>,
         budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
+    ) -> Outcome<u64> {
         self.change_pages(branch, list, &pages, budget, nodes, &mut |state, edit, _, slot| {
             state.punch(edit, slot);
             Ok(())
         })
     }
 
-    /// Calls `change` with the index and slot of each page of `pages` that is not a hole.
+    /// Calls `change` with the index and slot of each page of `pages` that is not a hole. Returns
+    /// the number of chunks in which there are some.
     fn change_pages(
         &mut self,
         branch: u32,
@@ -203,8 +210,9 @@ impl State {
         budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
         change: &mut dyn FnMut(&mut Self, &mut ChunkEdit, u64, u32) -> Outcome<()>,
-    ) -> Outcome<()> {
-        for number in self.chunks_with_pages(branch, list, pages, budget, nodes)? {
+    ) -> Outcome<u64> {
+        let numbers = self.chunks_with_pages(branch, list, pages, budget, nodes)?;
+        for &number in &numbers {
             let slots = slots_of(number, pages);
             let mut edit = self.edit_chunk_whole(branch, list, number, slots.clone(), nodes)?;
             for slot in slots {
@@ -214,10 +222,10 @@ impl State {
             }
             self.put_edit(&edit, nodes)?;
         }
-        Ok(())
+        Ok(numbers.len() as u64)
     }
 
-    /// Makes pages holes and returns them; their blocks stay live.
+    /// Makes pages holes and returns them, with the number of their chunks; their blocks stay live.
     fn take_pages(
         &mut self,
         branch: u32,
@@ -225,9 +233,9 @@ impl State {
         pages: &Range<u64>,
         budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
-    ) -> Outcome<Vec<(u64, PageRef)>> {
+    ) -> Outcome<(Vec<(u64, PageRef)>, u64)> {
         let mut taken = Vec::new();
-        self.change_pages(
+        let count = self.change_pages(
             branch,
             list,
             pages,
@@ -238,7 +246,7 @@ impl State {
                 Ok(())
             },
         )?;
-        Ok(taken)
+        Ok((taken, count))
     }
 
     /// Puts pages, in ascending order, into holes.
@@ -260,6 +268,7 @@ impl State {
         Ok(())
     }
 
+    /// Moves pages; returns the number of chunks in which there were some, on both sides.
     pub(crate) fn move_pages(
         &mut self,
         branch: u32,
@@ -268,32 +277,35 @@ impl State {
         count: u64,
         budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
-        let there = page_range(from_page, count);
-        let mut pages = self.take_pages(branch, from, &there, budget, nodes)?;
-        self.punch_pages(branch, to, page_range(to_page, count), budget, nodes)?;
+    ) -> Outcome<u64> {
+        let (there, here) = (page_range(from_page, count), page_range(to_page, count));
+        let (mut pages, taken) = self.take_pages(branch, from, &there, budget, nodes)?;
+        let punched = self.punch_pages(branch, to, here, budget, nodes)?;
         for (page, _) in &mut pages {
             *page = *page - from_page + to_page;
         }
-        self.give_pages(branch, to, &pages, nodes)
+        self.give_pages(branch, to, &pages, nodes)?;
+        Ok(taken + punched)
     }
 
+    /// Exchanges the pages of two lists in a range; returns the number of chunks in which there
+    /// were some, in both.
     pub(crate) fn swap_pages(
         &mut self,
         branch: u32,
-        a: u64,
-        b: u64,
+        (a, b): (u64, u64),
+        pages: &Range<u64>,
         budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
+    ) -> Outcome<u64> {
         if a == b {
-            return Ok(());
+            return Ok(0);
         }
-        let all = 0..MAX_PAGE_COUNT;
-        let of_a = self.take_pages(branch, a, &all, budget, nodes)?;
-        let of_b = self.take_pages(branch, b, &all, budget, nodes)?;
+        let (of_a, count_of_a) = self.take_pages(branch, a, pages, budget, nodes)?;
+        let (of_b, count_of_b) = self.take_pages(branch, b, pages, budget, nodes)?;
         self.give_pages(branch, a, &of_b, nodes)?;
-        self.give_pages(branch, b, &of_a, nodes)
+        self.give_pages(branch, b, &of_a, nodes)?;
+        Ok(count_of_a + count_of_b)
     }
 }
 

@@ -21,6 +21,7 @@ mod mirrors;
 mod nearly_full;
 mod neighbours;
 mod preallocated;
+mod rearranging;
 mod reformatting;
 mod remade_lists;
 mod removals;
