@@ -1,8 +1,9 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: what [`Resizer`], [`IdleCoalescing`], [`Remover`], [`Collector`], [`Cleaner`],
-//! [`Checkpointer`] and group commit lock, each in its turn; then the superblock, the engine and
-//! the writer's queue. The engine and the queue are never locked during device I/O (apply 2).
+//! Lock order: what [`Rearranger`], [`Resizer`], [`IdleCoalescing`], [`Remover`], [`Collector`],
+//! [`Cleaner`], [`Checkpointer`] and group commit lock, each in its turn; then the superblock, the
+//! engine and the writer's queue. The engine and the queue are never locked during device I/O
+//! (apply 2).
 //! Background work, and the threads that wait for it, hold the other locks for as long as the work
 //! takes.
 //!

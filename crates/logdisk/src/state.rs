@@ -56,7 +56,8 @@ pub(crate) struct State {
     young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
     clock: u64,
-    /// Whether the volume was opened for reading alone, so that nothing of the state is written.
+    /// Whether nothing of the state is written any more: the volume was opened for reading alone,
+    /// or has latched, and a rearrangement was finished in memory.
     is_in_memory_only: bool,
     /// The compressed pages as the map records them.
     recorded: CompressedPages,

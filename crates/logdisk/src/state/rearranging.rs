@@ -82,7 +82,7 @@ impl State {
         self.put_system_record(VERSIONS_LIST, REARRANGEMENT_INDEX, record.as_deref(), nodes)
     }
 
-    /// Continues a rearrangement of a volume that was opened for reading alone, in memory.
+    /// Continues a rearrangement in memory, on a volume to which nothing is written any more.
     pub(crate) fn rearrange_in_memory(
         &mut self,
         rearrangement: &Rearrangement,
