@@ -17,6 +17,7 @@
 
 mod aru;
 mod changed_lists;
+mod chores;
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod error;
@@ -33,6 +34,7 @@ mod versions;
 
 pub use aru::{Aru, CHANGE_BYTES, Condition, Op};
 pub use changed_lists::ChangedLists;
+pub use chores::{Chore, ChoreStep, Chores};
 pub use dendro_base::ClientKind;
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use dendro_base::sync::Weak;
+
 use crate::aru::Aru;
+use crate::chores::Chore;
 #[allow(unused_imports, reason = "named in the documentation")]
 use crate::error::Error;
 use crate::error::Result;
@@ -140,6 +143,13 @@ pub trait LogicalDisk: Send + Sync {
     ///
     /// `then` is given what [`Self::flush`] would return.
     fn when_durable(&self, up_to: CommitSeq, then: Completion);
+
+    /// Has a chore of a client done in steps: when the disk has time for it, and when space lacks,
+    /// since what a client puts off may give some back. It is dropped when it is finished.
+    ///
+    /// A disk without background work never does it. So the client must be able to do without:
+    /// whoever needs it done does the rest.
+    fn do_later(&self, _chore: Weak<dyn Chore>) {}
 
     /// Makes what `list` has in `view` durable. Nothing is written if the list has not changed
     /// since something later became durable. Otherwise everything before its last change becomes

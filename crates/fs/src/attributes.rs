@@ -2,7 +2,7 @@
 
 use dendro_disk::Op;
 
-use crate::data::freeing::finish_freeing;
+use crate::data::freeing::begin_freeing;
 use crate::data::truncate::{prepare_resize, resize};
 use crate::error::{FsError, Result};
 use crate::layout::acl::Acl;
@@ -88,7 +88,7 @@ fn change(fs: &FsState, ino: Ino, changes: &SetAttr, is_privileged: bool) -> Res
     edits.apply(&mut aru);
     fs.commit_inode(aru, &mut guard, inode)?;
     if unfinished {
-        finish_freeing(fs, &mut guard)?;
+        begin_freeing(fs, &mut guard)?;
     }
     Ok(fs.attr_of(&node, guard.inode()))
 }

@@ -35,7 +35,7 @@ use crate::{attributes, durability, mount, no_space, open, orphans, xattr};
 /// [`FsError::Stale`](crate::FsError::Stale).
 #[derive(Debug)]
 pub struct FileSystem {
-    state: FsState,
+    state: Arc<FsState>,
 }
 
 /// Creating, opening and closing.
@@ -79,7 +79,7 @@ impl FileSystem {
     }
 
     /// The state, for modules above the façade.
-    pub(crate) const fn state(&self) -> &FsState {
+    pub(crate) fn state(&self) -> &FsState {
         &self.state
     }
 
@@ -91,7 +91,7 @@ impl FileSystem {
 
     /// The view of the disk that this file system shows.
     #[must_use]
-    pub const fn view(&self) -> View {
+    pub fn view(&self) -> View {
         self.state.view()
     }
 

@@ -98,7 +98,7 @@ pub use repair::{BEFORE_REPAIR, RepairOptions, Repaired, can_repair, repair, rep
 pub use scrub::{KeptScrub, ScrubPass, ScrubState, keep_scrub, kept_scrub};
 pub use types::{
     AtimePolicy, Attr, Caller, Credentials, DirEntry, FallocateFlags, FileFlags, FileKind,
-    FileTime, FormatOptions, Ino, LongChange, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES,
-    MAX_SYMLINK_LEN_BYTES, MAX_XATTR_LEN_BYTES, MemoryUse, OpenOptions, Options, RenameFlags, Seek,
-    SetAttr, SetTime, StatFs, XattrFlags,
+    FileTime, FormatOptions, FreeingLimits, Ino, LongChange, MAX_FILE_SIZE_BYTES,
+    MAX_NAME_LEN_BYTES, MAX_SYMLINK_LEN_BYTES, MAX_XATTR_LEN_BYTES, MemoryUse, OpenOptions,
+    Options, RenameFlags, Seek, SetAttr, SetTime, StatFs, XattrFlags,
 };

@@ -6,6 +6,7 @@ use dendro_disk::{
     Aru, Branch, ClientKind, CommitSeq, Lid, ListHints, LogicalDisk, Versions, View, make_client,
 };
 
+use crate::data::freeing::{begin_freeing, finish_freeing};
 use crate::error::{FsError, Result};
 use crate::layout::format::{HEAD_INDEX, LISTS, ORPHAN_LIST, VOLUME_LIST};
 use crate::layout::inode::Inode;
@@ -123,11 +124,11 @@ pub(crate) fn mount(
     options: &Options,
     clock: Arc<dyn Clock>,
     hash_mask: u64,
-) -> Result<FsState> {
+) -> Result<Arc<FsState>> {
     let fs = FsState::open(disk, options, clock, hash_mask)?;
     check_root(&fs)?;
     if !fs.is_mounted_read_only() {
-        orphans::finish_all(&fs)?;
+        orphans::finish_all(&fs, begin_freeing)?;
         staged::clear_all(&fs);
     }
     Ok(fs)
@@ -147,21 +148,27 @@ fn check_root(fs: &FsState) -> Result<()> {
     })
 }
 
+/// Finishes what was to be done when files are closed, or in the background.
+fn finish(fs: &FsState) -> Result<()> {
+    orphans::finish_all(fs, finish_freeing)?;
+    fs.orphans().clear();
+    fs.freeing().clear();
+    Ok(())
+}
+
 /// See [`crate::FileSystem::close`].
 pub(crate) fn close(fs: &FsState) -> Result<()> {
     if fs.is_read_only() {
         return Ok(());
     }
-    orphans::finish_all(fs)?;
-    fs.orphans().clear();
+    finish(fs)?;
     durability::sync_all(fs)
 }
 
 /// See [`crate::FileSystem::shut_down`].
 pub(crate) fn shut_down(fs: &FsState) -> Result<()> {
     if !fs.is_read_only() {
-        orphans::finish_all(fs)?;
-        fs.orphans().clear();
+        finish(fs)?;
         fs.write_back_all_atimes()?;
     }
     Ok(fs.disk().shut_down()?)

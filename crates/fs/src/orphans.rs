@@ -9,7 +9,6 @@
 use dendro_base::sync::Arc;
 use dendro_disk::Aru;
 
-use crate::data::freeing::finish_freeing;
 use crate::error::{FsError, Result};
 use crate::layout::format::{
     HEAD_INDEX, ORPHAN_LIST, ORPHAN_PUNCH, ORPHAN_REMOVE, ORPHAN_TRUNCATE, OrphanV1,
@@ -160,14 +159,18 @@ fn delete_orphan(fs: &FsState, ino: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Deletes all orphans, and frees what is still to be freed of files that are on the orphan list.
-pub(crate) fn finish_all(fs: &FsState) -> Result<()> {
+/// Deletes all orphans, and calls `free` for the files on the orphan list of which something is
+/// still to be freed.
+pub(crate) fn finish_all(
+    fs: &FsState,
+    free: fn(&FsState, &mut WriteGuard<'_>) -> Result<()>,
+) -> Result<()> {
     let mut from = 0;
     loop {
         let batch = fs.disk().records(fs.view(), ORPHAN_LIST, from, BATCH_LEN)?;
         let Some(&(last, _)) = batch.last() else { return Ok(()) };
         for (index, record) in &batch {
-            if let Err(error) = finish(fs, Ino(*index), record) {
+            if let Err(error) = finish(fs, Ino(*index), record, free) {
                 // One file that cannot be freed must not prevent the mount.
                 log::warn!("i-node {index}: an orphan was not freed: {error}");
             }
@@ -177,7 +180,12 @@ pub(crate) fn finish_all(fs: &FsState) -> Result<()> {
     }
 }
 
-fn finish(fs: &FsState, ino: Ino, record: &[u8]) -> Result<()> {
+fn finish(
+    fs: &FsState,
+    ino: Ino,
+    record: &[u8],
+    free: fn(&FsState, &mut WriteGuard<'_>) -> Result<()>,
+) -> Result<()> {
     let (orphan, _) = split_head::<OrphanV1>(record, "an orphan")?;
     let node = fs.node(ino);
     let mut guard = match fs.write(&node) {
@@ -191,7 +199,7 @@ fn finish(fs: &FsState, ino: Ino, record: &[u8]) -> Result<()> {
         Err(error) => return Err(error),
     };
     match (orphan.version, orphan.kind) {
-        (RECORD_VERSION, ORPHAN_TRUNCATE | ORPHAN_PUNCH) => finish_freeing(fs, &mut guard),
+        (RECORD_VERSION, ORPHAN_TRUNCATE | ORPHAN_PUNCH) => free(fs, &mut guard),
         (RECORD_VERSION, ORPHAN_REMOVE) if guard.inode().nlink == 0 => {
             let inode = guard.edit();
             guard.set_removed(inode);

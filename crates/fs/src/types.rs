@@ -17,6 +17,10 @@ pub const MAX_XATTR_LEN_BYTES: usize = 65_536;
 /// The largest size of a file, in bytes: what a signed file offset can name.
 pub const MAX_FILE_SIZE_BYTES: u64 = i64::MAX as u64;
 
+/// The most pages that one unit frees: 32 MiB. If a version keeps them, that is a millisecond of
+/// work, for which other clients wait.
+pub(crate) const MAX_PAGES_FREED: u64 = 8192;
+
 /// An i-node's number, which is the number of its list. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
@@ -451,6 +455,25 @@ pub struct Options {
     /// The front end never calls [`crate::FileSystem::open`] and [`crate::FileSystem::release`]
     /// (FUSE's no-open mode). So a removed file stays until its lookups are forgotten.
     pub lookups_keep_files: bool,
+    /// How what was cut off or punched is freed.
+    #[doc(hidden)]
+    pub freeing: FreeingLimits,
+}
+
+/// How pages are freed that are too many for one unit.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeingLimits {
+    /// The most pages that one unit frees; one thirty-second of that, if they lie apart.
+    pub pages_in_unit: u64,
+    /// How many units a call commits itself. The disk does the rest in the background.
+    pub units_in_call: u32,
+}
+
+impl Default for FreeingLimits {
+    fn default() -> Self {
+        Self { pages_in_unit: MAX_PAGES_FREED, units_in_call: 64 }
+    }
 }
 
 impl Default for Options {
@@ -461,6 +484,7 @@ impl Default for Options {
             atime: AtimePolicy::Relatime,
             inode_cache_len: 65_536,
             lookups_keep_files: false,
+            freeing: FreeingLimits::default(),
         }
     }
 }

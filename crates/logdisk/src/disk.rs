@@ -17,11 +17,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::Arc;
+use dendro_base::sync::{Arc, Weak};
 use dendro_disk::{
-    Aru, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints, LogicalDisk,
-    Outlasts, PAGE_SIZE, PageRange, Quota, Record, Reservation, Result, ScanPoint, Scanned, Space,
-    View,
+    Aru, Chore, ClientKind, CommitSeq, Completion, Error, ExpectedRelease, Lid, ListHints,
+    LogicalDisk, Outlasts, PAGE_SIZE, PageRange, Quota, Record, Reservation, Result, ScanPoint,
+    Scanned, Space, View,
 };
 use dendro_format::superblock::{INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD};
 use dendro_format::{CompressedPages, Superblock};
@@ -529,6 +529,11 @@ impl LogicalDisk for LogDisk {
 
     fn check_free(&self, len_bytes: u64) -> Result<()> {
         self.resizer.reserve_exactly(len_bytes).map(drop)
+    }
+
+    fn do_later(&self, chore: Weak<dyn Chore>) {
+        self.reclaimer.chores().add(chore);
+        self.background.wake();
     }
 
     fn expect_release(&self) -> ExpectedRelease {

@@ -3,6 +3,7 @@
 use dendro_base::Rng;
 use dendro_disk::testgen::Profile;
 use dendro_format::Compression;
+use dendro_fs::FreeingLimits;
 use dendro_logdisk::{CleanSettings, CoalesceSettings};
 
 use crate::campaign::Effort;
@@ -200,7 +201,14 @@ pub fn files_of_seed(seed: u64) -> (FsSystem<LogEngine>, Effort) {
         images_per_point: 5,
     };
     let inode_cache_len = if rng.chance(50) { 0 } else { 1000 };
-    (FsSystem { engine, profile, inode_cache_len }, effort)
+    let freeing = match rng.chance(50) {
+        true => FreeingLimits::default(),
+        // Some of what is cut off is left to the background.
+        false => {
+            FreeingLimits { pages_in_unit: 1 + rng.below(8), units_in_call: rng.below(3) as u32 }
+        }
+    };
+    (FsSystem { engine, profile, inode_cache_len, freeing }, effort)
 }
 
 /// The file system below a kernel that collects that `seed` makes, and how much is done with it.

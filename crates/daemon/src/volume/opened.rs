@@ -189,6 +189,7 @@ impl Volume {
             atime: options.atime,
             inode_cache_len: inode_cache_len(self.disk.cache_size_bytes()),
             lookups_keep_files: true,
+            ..FsOptions::default()
         };
         let clock = match options.order {
             Order::Strict => clock(),

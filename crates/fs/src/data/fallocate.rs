@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use dendro_disk::{Aru, Op, PAGE_SIZE};
 
-use super::freeing::{MAX_PAGES_FREED, find_run, finish_freeing};
+use super::freeing::{begin_freeing, find_run, finish_freeing};
 use super::pages::{PAGE, holes_in, prepare_pages, zero_in_page};
 use super::truncate::resize;
 use crate::error::{FsError, Result};
@@ -13,7 +13,7 @@ use crate::layout::{orphan_list, volume};
 use crate::no_space;
 use crate::privileges::drop_privileges;
 use crate::state::{FsState, WriteGuard};
-use crate::types::{FallocateFlags, Ino, LongChange, MAX_FILE_SIZE_BYTES};
+use crate::types::{FallocateFlags, Ino, LongChange, MAX_FILE_SIZE_BYTES, MAX_PAGES_FREED};
 
 /// The most that one unit allocates or zeroes, and makes holes of in a copy: 32 MiB.
 const STEP_LEN: u64 = MAX_PAGES_FREED * PAGE;
@@ -174,7 +174,7 @@ fn punch_data(
     volume::set_punched_ranges(fs.disk(), fs.view(), &mut aru)?;
     orphan_list::enter_if_freeing(&mut aru, ino, &inode);
     commit_data(fs, aru, guard, inode, kill_priv)?;
-    finish_freeing(fs, guard)
+    begin_freeing(fs, guard)
 }
 
 /// Frees the data in the first part of a range, as much as one unit may. Returns where the rest

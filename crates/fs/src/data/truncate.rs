@@ -18,7 +18,7 @@ pub(crate) fn prepare_resize(fs: &FsState, guard: &mut WriteGuard<'_>, size: u64
 }
 
 /// Changes the size of a file within `aru`. If it returns true, there is more to free than one unit
-/// may. Then [`super::freeing::finish_freeing`] must follow the commit, under the same lock.
+/// may. Then [`super::freeing::begin_freeing`] must follow the commit, under the same lock.
 pub(crate) fn resize(
     fs: &FsState,
     aru: &mut Aru<'_>,

@@ -1,10 +1,11 @@
 //! A mounted view of the disk: what all operations share.
 
 use dendro_base::Clock;
-use dendro_base::sync::{Arc, Mutex, MutexGuard};
-use dendro_disk::{Aru, LogicalDisk, View};
+use dendro_base::sync::{Arc, Mutex, MutexGuard, Weak};
+use dendro_disk::{Aru, Chore, LogicalDisk, View};
 
 use super::access_times::AccessTimes;
+use super::freeing_queue::FreeingQueue;
 use super::node::{Node, ReadGuard, WriteGuard};
 use super::node_cache::NodeCache;
 use super::orphan_set::OrphanSet;
@@ -15,7 +16,7 @@ use crate::layout::inode::Inode;
 use crate::layout::names::{Name, NameHasher};
 use crate::layout::record_edits::RecordEdits;
 use crate::layout::volume::Volume;
-use crate::types::{AtimePolicy, Attr, FileTime, Ino, MemoryUse, Options};
+use crate::types::{AtimePolicy, Attr, FileTime, FreeingLimits, Ino, MemoryUse, Options};
 
 /// A mounted view: the disk, and the i-nodes of the view in memory.
 pub(crate) struct FsState {
@@ -29,6 +30,10 @@ pub(crate) struct FsState {
     nodes: NodeCache,
     references: References,
     orphans: OrphanSet,
+    freeing: FreeingQueue,
+    freeing_limits: FreeingLimits,
+    /// This state, for the disk to call.
+    this: Weak<Self>,
     /// Locked by renames between directories; the first in the lock order.
     rename_lock: Mutex<()>,
 }
@@ -51,12 +56,12 @@ impl FsState {
         options: &Options,
         clock: Arc<dyn Clock>,
         hash_mask: u64,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let view = options.view;
         let read_only =
             options.read_only || view.epoch.is_some() || disk.read_only_reason().is_some();
         let volume = Volume::read(&*disk, view, !read_only)?;
-        Ok(Self {
+        Ok(Arc::new_cyclic(|this| Self {
             view,
             clock,
             access_times: AccessTimes::new(match read_only {
@@ -69,9 +74,12 @@ impl FsState {
             nodes: NodeCache::new(options.inode_cache_len),
             references: References::new(options.lookups_keep_files),
             orphans: OrphanSet::default(),
+            freeing: FreeingQueue::default(),
+            freeing_limits: options.freeing,
+            this: Weak::clone(this),
             rename_lock: Mutex::default(),
             disk,
-        })
+        }))
     }
 
     pub(crate) fn disk(&self) -> &dyn LogicalDisk {
@@ -96,6 +104,20 @@ impl FsState {
 
     pub(crate) const fn orphans(&self) -> &OrphanSet {
         &self.orphans
+    }
+
+    pub(crate) const fn freeing(&self) -> &FreeingQueue {
+        &self.freeing
+    }
+
+    pub(crate) const fn freeing_limits(&self) -> FreeingLimits {
+        self.freeing_limits
+    }
+
+    /// What the disk does for this view in the background.
+    pub(crate) fn chore(&self) -> Weak<dyn Chore> {
+        let this: Weak<Self> = Weak::clone(&self.this);
+        this
     }
 
     /// Locks out other renames between directories: see the lock order.

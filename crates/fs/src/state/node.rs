@@ -118,10 +118,15 @@ impl Node {
 
     /// As [`Self::write`], if the lock is free and the i-node in memory.
     pub(crate) fn try_write(&self) -> Option<WriteGuard<'_>> {
-        let guard = self.slot.try_write()?;
+        self.try_write_live().ok().flatten()
+    }
+
+    /// As [`Self::write`], for an i-node that is in memory. `None` if the lock is not free.
+    pub(crate) fn try_write_live(&self) -> Result<Option<WriteGuard<'_>>> {
+        let Some(guard) = self.slot.try_write() else { return Ok(None) };
         match *guard {
-            Slot::Live(_) => Some(WriteGuard { node: self, slot: guard }),
-            Slot::Removed(_) | Slot::Unknown => None,
+            Slot::Live(_) => Ok(Some(WriteGuard { node: self, slot: guard })),
+            Slot::Removed(_) | Slot::Unknown => Err(FsError::Stale),
         }
     }
 

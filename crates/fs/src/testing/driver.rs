@@ -1,6 +1,7 @@
 //! Executes steps on a file system.
 
 use dendro_base::sync::Arc;
+use dendro_disk::{Chore as _, ChoreStep};
 
 use super::{Answer, EBADF, EINVAL, FileRef, Operation, Outcome, SLOT_COUNT, Step, split_path};
 use crate::error::{FsError, Result};
@@ -49,6 +50,12 @@ impl Driver {
         });
         self.forget_looked_up();
         outcome
+    }
+
+    /// Frees some of what steps have left to be freed in the background, as the disk would. Returns
+    /// whether there was anything.
+    pub fn free_some(&self) -> bool {
+        self.fs.state().step() == ChoreStep::Done
     }
 
     /// The number of a file that exists.

@@ -4,8 +4,8 @@ use dendro_base::sync::Arc;
 use dendro_disk::model::ModelDisk;
 
 use super::{Fixture, noatime};
-use crate::Options;
 use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
+use crate::{FreeingLimits, Options};
 
 struct Run {
     seed: u64,
@@ -38,6 +38,9 @@ impl Run {
             let now = fixture.clock.set_step(number);
             let expected = model.run(&step, now);
             let outcome = driver.run(&step);
+            if number % 3 == 0 {
+                driver.free_some();
+            }
             history.push(step);
             let seed = self.seed;
             let tail = &history[history.len().saturating_sub(6)..];
@@ -69,6 +72,15 @@ fn random_steps_do_what_the_model_does() {
 fn so_they_do_when_lookups_keep_files() {
     for seed in 100..106 {
         let options = Options { lookups_keep_files: true, inode_cache_len: 16, ..noatime() };
+        Run { options, ..Run::new(seed, 1500) }.compare();
+    }
+}
+
+#[test]
+fn so_they_do_when_pages_are_freed_a_few_at_a_time() {
+    for seed in 400..412 {
+        let freeing = FreeingLimits { pages_in_unit: 1 + seed % 7, units_in_call: seed as u32 % 3 };
+        let options = Options { freeing, ..noatime() };
         Run { options, ..Run::new(seed, 1500) }.compare();
     }
 }

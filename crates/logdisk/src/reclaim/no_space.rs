@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dendro_base::Clock;
 use dendro_base::sync::Arc;
-use dendro_disk::{ExpectedRelease, Releases, Result};
+use dendro_disk::{Chores, ExpectedRelease, Releases, Result};
 
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -28,6 +28,8 @@ pub(crate) struct Reclaimer {
     remover: Arc<Remover>,
     collector: Collector,
     releases: Arc<Releases>,
+    /// What clients have left to be done, most of which gives space back.
+    chores: Chores,
     clock: Arc<dyn Clock>,
     /// How long to wait for a release that is expected.
     release_wait: Duration,
@@ -52,6 +54,7 @@ impl Reclaimer {
             remover,
             collector,
             releases,
+            chores: Chores::default(),
             clock,
             release_wait,
         }
@@ -64,6 +67,11 @@ impl Reclaimer {
         } else {
             self.releases.expect(self.clock.now())
         }
+    }
+
+    /// What clients have left to be done.
+    pub(crate) const fn chores(&self) -> &Chores {
+        &self.chores
     }
 
     /// The collection of what only deleted versions saw.
@@ -128,10 +136,11 @@ impl Reclaimer {
         Ok(self.free(seen)? || self.collector.collect_behind_forks())
     }
 
-    /// Performs one step that frees what no version sees. Returns whether there was anything to
+    /// Performs one step that frees what no version sees, or what a client has left to be freed.
+    /// Returns whether there was anything to
     /// free.
     pub(crate) fn free_step(&self) -> Result<bool> {
-        Ok(self.remover.step()? || self.collector.step()?)
+        Ok(self.remover.step()? || self.chores.step() || self.collector.step()?)
     }
 
     /// Collects what only deleted versions had, until cleaning gains some segments from it or
@@ -173,8 +182,9 @@ impl Reclaimer {
 mod tests {
     use std::time::Duration;
 
+    use dendro_base::sync::Arc;
     use dendro_base::units::PAGE_SIZE;
-    use dendro_disk::{Aru, Error, ListHints, LogicalDisk, View};
+    use dendro_disk::{Aru, Chore, ChoreStep, Error, ListHints, LogicalDisk, View};
 
     use dendro_format::Head;
     use dendro_policy::Class;
@@ -255,6 +265,36 @@ mod tests {
             });
             make(half_bytes).unwrap();
         });
+    }
+
+    #[test]
+    fn a_unit_that_lacks_space_has_done_what_clients_left_to_be_done() {
+        let disk = Arc::new(disk_in_memory(64, 4096, OpenOptions::default()));
+        let write = |list, len_bytes: u64| {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, 0, vec![7; len_bytes as usize]);
+            disk.commit(aru)
+        };
+        let most_bytes = disk.space().available_bytes / 5 * 3;
+        let [first, second] = [(); 2].map(|()| make_list(&disk));
+        write(first, most_bytes).unwrap();
+        assert!(matches!(write(second, most_bytes), Err(Error::NoSpace { .. })));
+        let punched_disk = Arc::clone(&disk);
+        let chore: Arc<dyn Chore> = Arc::new(move || {
+            let page_count = most_bytes / PAGE_SIZE as u64 + 1;
+            let next = punched_disk.next_data(View::HEAD, first, 0).unwrap();
+            let Some(page) = next.filter(|page| *page < page_count) else {
+                return ChoreStep::Finished;
+            };
+            let mut aru = Aru::new(View::HEAD);
+            aru.punch_pages(first, page, 1000).set_reclaims();
+            punched_disk.commit(aru).unwrap();
+            ChoreStep::Done
+        });
+        disk.do_later(Arc::downgrade(&chore));
+        write(second, most_bytes).unwrap();
+        while disk.background_step().unwrap() {}
+        assert_eq!(disk.next_data(View::HEAD, first, 0), Ok(None));
     }
 
     #[test]

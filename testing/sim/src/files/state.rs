@@ -5,7 +5,7 @@ use dendro_device::Device;
 use dendro_device::sim::SimDevice;
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::testing::{Profile, StepClock, Tree};
-use dendro_fs::{AtimePolicy, FileSystem, Options};
+use dendro_fs::{AtimePolicy, FileSystem, FreeingLimits, Options};
 
 use super::script::Script;
 use crate::disk::Engine;
@@ -20,6 +20,8 @@ pub struct FsSystem<E> {
     pub profile: Profile,
     /// How many i-nodes are kept in memory.
     pub inode_cache_len: usize,
+    /// How the pages are freed that are cut off or punched.
+    pub freeing: FreeingLimits,
 }
 
 /// A moment of the work on a file system.
@@ -47,6 +49,7 @@ impl<E: Engine> FsSystem<E> {
         let options = Options {
             atime: AtimePolicy::Noatime,
             inode_cache_len: self.inode_cache_len,
+            freeing: self.freeing,
             ..Options::default()
         };
         let fs = FileSystem::mount(
