@@ -183,7 +183,7 @@ impl LogDisk {
     /// # Errors
     /// [`Error::Failed`] when the device fails.
     pub fn close_for_writing(&self, why: &str) -> Result<()> {
-        while self.rearranger.step()? {}
+        self.rearranger.finish_before_closing()?;
         {
             let mut engine = self.volume.write();
             engine.close(Error::ReadOnly(why.to_owned()));
@@ -576,8 +576,7 @@ impl LogicalDisk for LogDisk {
 
     fn shut_down(&self) -> Result<()> {
         self.remover.finish_small();
-        // If that fails, the next mount does it.
-        while self.rearranger.step()? {}
+        self.rearranger.finish_before_closing()?;
         {
             let mut engine = self.volume.write();
             if let Some(error) = self.volume.failure() {

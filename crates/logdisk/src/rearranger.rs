@@ -38,7 +38,7 @@ use crate::reclaim::no_space::Reclaimer;
 use crate::resize::Resizer;
 use crate::snapshots::unshare::unshare;
 use crate::space::shortage::Need;
-use crate::versions::rearrangement::tasks_of;
+use crate::versions::rearrangement::{Rearrangement, tasks_of};
 use crate::volume::{Settle, Volume};
 
 /// The groups that a step changes.
@@ -112,13 +112,23 @@ impl Rearranger {
         }
     }
 
+    /// Does all that is left before the disk takes no changes any more. The next opening does what
+    /// cannot be done.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub(crate) fn finish_before_closing(&self) -> Result<()> {
+        while self.volume.is_writable() && self.step()? {}
+        Ok(())
+    }
+
     fn step_alone(&self) -> Result<bool> {
         if self.volume.read().state().versions().rearrangement().is_none() {
             *self.reserved.lock() = None;
             return Ok(false);
         }
         let need = Need::reclaiming((STEP_RECORD_BYTES + 4 * PAGE_SIZE) as u64);
-        let has_frames = self.volume.newest_superblock().incompatible & INCOMPATIBLE_FRAMES != 0;
+        let has_frames = self.volume.compressors().are_marked(INCOMPATIBLE_FRAMES);
         loop {
             let stepped = self.reclaimer.with_room(need, |engine, nodes| {
                 // A group that must be copied first ends a step.
@@ -202,7 +212,7 @@ impl Rearranger {
             }
             _ => false,
         };
-        let has_frames = self.volume.newest_superblock().incompatible & INCOMPATIBLE_FRAMES != 0;
+        let has_frames = self.volume.compressors().are_marked(INCOMPATIBLE_FRAMES);
         for (list, pages) in tasks_of(op).flat_map(|task| task.changed()) {
             self.volume.look_in_slices(pages.start / CHUNK_PAGES, |engine, slice, nodes| {
                 let state = engine.state();
@@ -264,6 +274,15 @@ impl Settle for Rearranger {
 }
 
 impl Engine {
+    /// Enters in the log what is left of a rearrangement.
+    pub(crate) fn push_rearrangement(&mut self, rest: Option<&Rearrangement>) {
+        let (list, index) = (VERSIONS_LIST, REARRANGEMENT_INDEX);
+        match rest.map(Rearrangement::encode) {
+            Some(value) => self.partial().push(&Record::PutRecord { list, index, value: &value }),
+            None => self.partial().push(&Record::DeleteRecord { list, index }),
+        }
+    }
+
     /// Does a step of the rearrangement, as a unit of its own.
     fn rearrange(&mut self, most_groups: u64, nodes: &dyn Nodes) -> Outcome<Stepped> {
         let Some(rearrangement) = self.state().versions().rearrangement().cloned() else {
@@ -275,14 +294,7 @@ impl Engine {
             let done = engine.state_mut().rearrange(&rearrangement, most_groups, nodes)?;
             engine.partial().set_context(unit.context());
             done.records.iter().for_each(|record| engine.partial().push(record));
-            let (list, index) = (VERSIONS_LIST, REARRANGEMENT_INDEX);
-            match &done.rest {
-                Some(rest) => {
-                    let value = &rest.encode();
-                    engine.partial().push(&Record::PutRecord { list, index, value });
-                }
-                None => engine.partial().push(&Record::DeleteRecord { list, index }),
-            }
+            engine.push_rearrangement(done.rest.as_ref());
             engine.state_mut().set_rearrangement(done.rest);
             Ok(())
         });

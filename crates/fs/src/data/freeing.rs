@@ -117,8 +117,8 @@ fn free_in_turn(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
     is_last.map(drop)
 }
 
-/// The pages that one unit can free of a range, from its first page on that is not a hole. Pages that
-/// lie apart take as much work as dense ones that are 32 times as many.
+/// The pages that one unit can free of a range, from its first page on that is not a hole. Pages
+/// that lie apart take as much work as dense ones that are 32 times as many.
 fn next_step(fs: &FsState, ino: Ino, range: Range<u64>) -> Result<Option<Range<u64>>> {
     let Some(first) = next_data(fs, ino, range.clone())? else { return Ok(None) };
     let end = |len: u64| first.saturating_add(len).min(range.end);

@@ -19,9 +19,7 @@ use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_PAGE_COUNT, MAX_UNIT_GROUPS, Op, VersionTable};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::rearrangement::REARRANGEMENT_INDEX;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
-use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{PageRef, Record, SegmentNo};
 use dendro_policy::Class;
 use smallvec::SmallVec;
@@ -350,11 +348,7 @@ impl<'e, 'a> Application<'e, 'a> {
     /// Enters in the log what is put off.
     fn enter_deferred(&mut self) {
         if let Some(deferred) = self.deferred() {
-            self.engine.partial().push(&Record::PutRecord {
-                list: VERSIONS_LIST,
-                index: REARRANGEMENT_INDEX,
-                value: &deferred.encode(),
-            });
+            self.engine.push_rearrangement(Some(&deferred));
         }
     }
 
