@@ -1,6 +1,7 @@
 //! The contents of files.
 
 use dendro_base::Rng;
+use dendro_disk::model::ModelDisk;
 use dendro_disk::{
     Chore as _, ChoreStep, GROUP_PAGES, Lid, LogicalDisk, MAX_UNIT_GROUPS, PAGE_SIZE, View,
 };
@@ -335,6 +336,32 @@ fn a_hole_of_any_size_is_there_at_once_wherever_a_crash_interrupts_the_freeing()
         assert_eq!(crashed.disk.next_data(View::HEAD, ino.lid(), 2), Ok(Some(end_page)));
         assert_eq!(crashed.disk.records(View::HEAD, ORPHAN_LIST, 0, 1), Ok(vec![]));
     }
+}
+
+#[test]
+fn what_was_freed_by_who_changed_the_file_is_not_freed_again_in_the_background() {
+    let freeing = FreeingLimits { pages_in_unit: 1, units_in_call: 1 };
+    let fixture = Fixture::with(ModelDisk::new(None), Options { freeing, ..noatime() }, u64::MAX);
+    let chore = || fixture.fs.state().step();
+    let ino = fixture.file_with("f", &[1; 9 * PAGE_SIZE]);
+    fixture.truncate(ino, PAGE);
+    assert_eq!(fixture.disk.next_data(View::HEAD, ino.lid(), 1), Ok(Some(2)), "one is freed");
+    assert_eq!(chore(), ChoreStep::Done);
+    assert_eq!(fixture.disk.next_data(View::HEAD, ino.lid(), 1), Ok(Some(3)));
+    fixture.fs.write(ino, 0, b"changed", false).unwrap();
+    assert_eq!(fixture.disk.next_data(View::HEAD, ino.lid(), 1), Ok(None));
+    let (keep, how) = (FallocateFlags::KEEP_SIZE, LongChange::uncancelled(false));
+    fixture.fs.fallocate(ino, PAGE, 6 * PAGE, keep, &how).unwrap();
+    assert_eq!(chore(), ChoreStep::Finished);
+    assert_eq!(fixture.attr(ino).blocks_512, 7 * 8);
+    fixture.assert_sound();
+    // The file may be removed before its turn.
+    fixture.truncate(ino, 0);
+    fixture.fs.unlink(Ino::ROOT, b"f").unwrap();
+    assert_eq!(chore(), ChoreStep::Done);
+    assert_eq!(chore(), ChoreStep::Finished);
+    assert_eq!(fixture.disk.records(View::HEAD, ORPHAN_LIST, 0, 1), Ok(vec![]));
+    fixture.assert_sound();
 }
 
 #[test]
