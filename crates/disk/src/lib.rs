@@ -7,6 +7,7 @@
 //! - [`Aru`]: an atomic recovery unit, a value that collects changes until it is committed.
 //! - [`View`]: names the version of the disk that a call reads or changes. [`Versions`]: makes,
 //!   lists and deletes versions.
+//! - [`Chore`]: work that a client leaves to be done in the background.
 //! - [`Error`]: what a call can answer, one kind for each thing a caller can do about it.
 //! - [`model`]: a plain implementation in memory, the reference for all others.
 //!

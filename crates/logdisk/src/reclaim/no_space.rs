@@ -137,8 +137,7 @@ impl Reclaimer {
     }
 
     /// Performs one step that frees what no version sees, or what a client has left to be freed.
-    /// Returns whether there was anything to
-    /// free.
+    /// Returns whether there was anything to free.
     pub(crate) fn free_step(&self) -> Result<bool> {
         Ok(self.remover.step()? || self.chores.step() || self.collector.step()?)
     }
