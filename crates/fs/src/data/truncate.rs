@@ -32,7 +32,10 @@ pub(crate) fn resize(
         inode.state.set(InodeState::INLINE, size > 0);
         return Ok(false);
     }
-    let frees_pages = size < inode.size || inode.state.contains(InodeState::EOF_PAGES);
+    // What was preallocated behind the end stays when the file becomes longer, as on other file
+    // systems, and goes when it is cut off where it ends.
+    let has_eof_pages = inode.state.contains(InodeState::EOF_PAGES);
+    let frees_pages = size < inode.size || size == inode.size && has_eof_pages;
     if !frees_pages {
         inode.size = size;
         return Ok(false);
@@ -45,7 +48,7 @@ pub(crate) fn resize(
     let all_pages = inode.pages;
     let is_truncating = inode.state.contains(InodeState::TRUNCATING);
     // Behind the last page there are only preallocated pages, or those that a truncation left.
-    let has_more = is_truncating || inode.state.contains(InodeState::EOF_PAGES);
+    let has_more = is_truncating || has_eof_pages;
     let end = if has_more { MAX_PAGE_COUNT } else { inode.size_pages() };
     inode.pages = match first_freed {
         0 => 0,

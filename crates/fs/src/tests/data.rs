@@ -124,8 +124,14 @@ fn preallocation_counts_blocks_and_is_given_back_by_truncation() {
     fixture.assert_sound();
     fixture.fs.write(ino, 3 * PAGE, &[1; 100], false).unwrap();
     assert_eq!(fixture.attr(ino).blocks_512, 80);
+    fixture.truncate(ino, 5 * PAGE);
+    assert_eq!(fixture.attr(ino).blocks_512, 80, "what lies behind a longer file stays");
+    fixture.assert_sound();
     fixture.truncate(ino, 3 * PAGE + 100);
     assert_eq!(fixture.attr(ino).blocks_512, 32);
+    allocate(0, 10 * PAGE, FallocateFlags::KEEP_SIZE).unwrap();
+    fixture.truncate(ino, 3 * PAGE + 100);
+    assert_eq!(fixture.attr(ino).blocks_512, 32, "cut off where it ends, it keeps nothing behind");
     allocate(20 * PAGE, 1, FallocateFlags::empty()).unwrap();
     assert_eq!(fixture.attr(ino).size_bytes, 20 * PAGE + 1);
     fixture.assert_sound();
