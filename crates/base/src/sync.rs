@@ -12,7 +12,7 @@ mod brief;
 #[cfg(feature = "shuttle")]
 mod modelled;
 
-pub use brief::BriefRwLock;
+pub use brief::{BriefReadGuard, BriefRwLock, BriefWriteGuard};
 pub use std::sync::{Arc, Weak};
 
 #[cfg(not(feature = "shuttle"))]

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{
-    Arc, BriefRwLock, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+    Arc, BriefReadGuard, BriefRwLock, BriefWriteGuard, Mutex, MutexGuard, RwLock, Weak,
 };
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::Device;
@@ -143,14 +143,14 @@ impl Volume {
 
     /// Unlocks the engine after a change, and has the cache of clean nodes leave room for the
     /// others.
-    pub(crate) fn unlock(&self, engine: RwLockWriteGuard<'_, Engine>) {
+    pub(crate) fn unlock(&self, engine: BriefWriteGuard<'_, Engine>) {
         let others = engine.beside_clean_nodes();
         drop(engine);
         self.store.leave_room(others);
     }
 
     /// Unlocks the engine after a commit. Returns what the memory of the map's nodes asks for.
-    pub(crate) fn unlock_after_commit(&self, engine: RwLockWriteGuard<'_, Engine>) -> Pressure {
+    pub(crate) fn unlock_after_commit(&self, engine: BriefWriteGuard<'_, Engine>) -> Pressure {
         let resident_bytes = engine.state().map().resident_bytes();
         let weighed_bytes = self.weighed_bytes.load(Ordering::Relaxed);
         if resident_bytes.abs_diff(weighed_bytes) <= self.store.cache_size_bytes() / WEIGHED_PART {
@@ -168,12 +168,12 @@ impl Volume {
     }
 
     /// Locks the engine for reading.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Engine> {
+    pub(crate) fn read(&self) -> BriefReadGuard<'_, Engine> {
         self.engine.read()
     }
 
     /// Locks the engine for changes.
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Engine> {
+    pub(crate) fn write(&self) -> BriefWriteGuard<'_, Engine> {
         self.engine.write()
     }
 

@@ -19,7 +19,7 @@
 use std::ops::ControlFlow;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::RwLockWriteGuard;
+use dendro_base::sync::BriefWriteGuard;
 use dendro_disk::Result;
 use dendro_format::{Key, NodePtr, Value};
 
@@ -76,7 +76,7 @@ pub(crate) enum WalkPoint {
 
 /// The engine, locked for a change.
 pub(crate) struct Held<'v> {
-    engine: RwLockWriteGuard<'v, Engine>,
+    engine: BriefWriteGuard<'v, Engine>,
     holder: LockHolder,
     began: Timestamp,
 }

@@ -1,60 +1,49 @@
 //! A reader-writer lock for short critical sections.
 
-use super::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// How often a lock is examined before the thread waits for it, each time some tens of processor
-/// cycles later: for two or three microseconds in all.
-#[cfg(not(feature = "shuttle"))]
-const ATTEMPTS: u32 = 100;
-/// In a model, a few attempts already allow all orders of events.
 #[cfg(feature = "shuttle")]
-const ATTEMPTS: u32 = 2;
+use shuttle::sync as inner;
+#[cfg(not(feature = "shuttle"))]
+use std::sync as inner;
+use std::sync::{PoisonError, TryLockError};
 
-/// A [`RwLock`] that is locked for microseconds and used by many threads.
+/// Access for reading to what a [`BriefRwLock`] holds.
+pub type BriefReadGuard<'a, T> = inner::RwLockReadGuard<'a, T>;
+/// Access for writing to what a [`BriefRwLock`] holds.
+pub type BriefWriteGuard<'a, T> = inner::RwLockWriteGuard<'a, T>;
+
+/// A [`RwLock`](super::RwLock) that is locked for microseconds and used by many threads.
 ///
-/// A thread that finds it locked spins for about that long before it waits. A [`RwLock`] soon
-/// yields the CPU to other threads instead, and a thread that gets the CPU may keep it for a
-/// thousand times as long.
+/// A thread that finds it locked spins for some microseconds, and then sleeps until it is woken.
+/// A [`RwLock`](super::RwLock) yields the CPU before it sleeps. It cannot be woken then: another
+/// thread that gets the CPU keeps it for a whole slice of the scheduler, which is a thousand times
+/// as long as this lock is held.
 #[derive(Debug, Default)]
-pub struct BriefRwLock<T>(RwLock<T>);
+pub struct BriefRwLock<T>(inner::RwLock<T>);
 
 impl<T> BriefRwLock<T> {
     /// A lock that is free.
     pub const fn new(value: T) -> Self {
-        Self(RwLock::new(value))
+        Self(inner::RwLock::new(value))
     }
 
     /// Waits until nobody writes.
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        spin(|| self.0.is_locked_exclusive(), || self.0.try_read()).unwrap_or_else(|| self.0.read())
+    pub fn read(&self) -> BriefReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody reads or writes.
-    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        spin(|| self.0.is_locked(), || self.0.try_write()).unwrap_or_else(|| self.0.write())
+    pub fn write(&self) -> BriefWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock for writing if it is free.
-    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        self.0.try_write()
-    }
-}
-
-/// Tries to take a lock whenever it is free. Examining it first does not take it from the caches of
-/// other processors.
-fn spin<G>(is_locked: impl Fn() -> bool, take: impl Fn() -> Option<G>) -> Option<G> {
-    for _ in 0..ATTEMPTS {
-        if !is_locked()
-            && let Some(guard) = take()
-        {
-            return Some(guard);
+    pub fn try_write(&self) -> Option<BriefWriteGuard<'_, T>> {
+        match self.0.try_write() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
-        #[cfg(not(feature = "shuttle"))]
-        std::hint::spin_loop();
-        #[cfg(feature = "shuttle")]
-        shuttle::hint::spin_loop();
     }
-    None
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

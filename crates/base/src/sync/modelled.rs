@@ -168,14 +168,4 @@ impl<T> RwLock<T> {
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().expect(POISONED)
     }
-
-    /// Whether somebody reads or writes.
-    pub fn is_locked(&self) -> bool {
-        self.try_write().is_none()
-    }
-
-    /// Whether somebody writes.
-    pub fn is_locked_exclusive(&self) -> bool {
-        self.try_read().is_none()
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dendro_base::sync::{Arc, RwLockReadGuard};
+use dendro_base::sync::{Arc, BriefReadGuard};
 use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Rng, Timestamp};
 use dendro_format::layout::FIRST_LOG_SEGMENT;
@@ -142,7 +142,7 @@ impl Picking {
         &mut self,
         volume: &'v Volume,
         choice: Choice,
-    ) -> Option<(SegmentNo, RwLockReadGuard<'v, Engine>)> {
+    ) -> Option<(SegmentNo, BriefReadGuard<'v, Engine>)> {
         let (victim, engine) = self.pick_victim(volume, choice)?;
         self.victims.insert(victim);
         Some((victim, engine))
@@ -153,7 +153,7 @@ impl Picking {
         &mut self,
         volume: &'v Volume,
         choice: Choice,
-    ) -> Option<(SegmentNo, RwLockReadGuard<'v, Engine>)> {
+    ) -> Option<(SegmentNo, BriefReadGuard<'v, Engine>)> {
         loop {
             let picked = match choice {
                 Choice::MostToGain | Choice::NearlyEmpty | Choice::Only(_) => {

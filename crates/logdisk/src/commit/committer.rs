@@ -1,6 +1,6 @@
 //! Committing a unit: it is checked, given room, applied, and counted.
 
-use dendro_base::sync::{Arc, RwLockWriteGuard};
+use dendro_base::sync::{Arc, BriefWriteGuard};
 use dendro_disk::{
     Aru, CommitSeq, Error, MAX_UNIT_GROUPS, Op, PageRange, Reservation, Result, in_whole_pages,
 };
@@ -253,7 +253,7 @@ impl Committer {
     fn mend<'v>(
         &'v self,
         fault: Fault,
-        engine: RwLockWriteGuard<'_, Engine>,
+        engine: BriefWriteGuard<'_, Engine>,
         aru: &Aru<'_>,
         worst: &mut WorstCase,
         nodes: &mut PinnedNodes<'v>,
