@@ -61,6 +61,11 @@ pub fn raise() -> Raised {
     Raised { is_counted: lowered.is_some(), _thread: PhantomData }
 }
 
+/// Whether this thread has a low priority now.
+pub fn is_low() -> bool {
+    LOWERED.get().is_some_and(|lowered| lowered.raised_count == 0)
+}
+
 impl Drop for Raised {
     fn drop(&mut self) {
         let Some(lowered) = LOWERED.get().filter(|_| self.is_counted) else { return };
@@ -100,7 +105,9 @@ mod tests {
                 same => (same, same),
             };
             assert!(low == 5 || low == before);
+            assert_eq!(is_low(), low == 5);
             let outer = raise();
+            assert!(!is_low());
             let inner = raise();
             assert_eq!(niceness(), high);
             drop(outer);

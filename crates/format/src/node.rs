@@ -175,32 +175,57 @@ pub struct NodeInfo {
 /// The bytes of a node, and their checksum.
 ///
 /// # Panics
-/// When there is no entry, they are not in order or do not fit the level, or there are more than
-/// [`MAX_CHILD_COUNT`] children or [`MAX_NODE_LEN_BYTES`]: the map never writes such a node.
+/// As [`encode_leaf`] and [`encode_inner`].
 #[must_use]
 pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
-    let mut out = vec![0; NODE_HEADER_LEN_BYTES];
-    let mut keys = KeyWriter::default();
-    assert_eq!(info.level == 0, matches!(entries, Entries::Leaf(_)), "leaves are at level 0");
-    let count = match entries {
-        Entries::Leaf(entries) => {
-            for (key, value) in entries {
-                encode_value(&mut out, &mut keys, key, value);
-            }
-            entries.len()
-        }
-        Entries::Inner(entries) => {
-            assert!(entries.len() <= MAX_CHILD_COUNT, "a node has a bounded number of children");
-            for (key, child) in entries {
-                keys.put(&mut out, key, 0);
-                put(&mut out, child.place.addr.0);
-                put(&mut out, u64::from(child.place.len_bytes));
-                out.extend_from_slice(&child.place.crc32c.to_le_bytes());
-                put(&mut out, child.newest_epoch);
-            }
-            entries.len()
-        }
+    let mut out = Vec::new();
+    let crc32c = match entries {
+        Entries::Leaf(entries) => encode_leaf(info, entries, &mut out),
+        Entries::Inner(entries) => encode_inner(info, entries.iter().copied(), &mut out),
     };
+    (out, crc32c)
+}
+
+/// Makes `out` the bytes of a leaf. Returns their checksum.
+///
+/// # Panics
+/// When there is no entry, they are not in order or are not at level 0, or take more than
+/// [`MAX_NODE_LEN_BYTES`]: the map never writes such a node.
+pub fn encode_leaf(info: &NodeInfo, entries: &[(Key, Value)], out: &mut Vec<u8>) -> u32 {
+    assert_eq!(info.level, 0, "leaves are at level 0");
+    let mut keys = KeyWriter::begin(out);
+    for (key, value) in entries {
+        encode_value(out, &mut keys, key, value);
+    }
+    finish(info, entries.len(), out)
+}
+
+/// Makes `out` the bytes of a node above the leaves. Returns their checksum.
+///
+/// # Panics
+/// When there is no child, they are not in order or are at level 0, or there are more than
+/// [`MAX_CHILD_COUNT`]: the map never writes such a node.
+pub fn encode_inner(
+    info: &NodeInfo,
+    children: impl ExactSizeIterator<Item = (Key, ChildPtr)>,
+    out: &mut Vec<u8>,
+) -> u32 {
+    let count = children.len();
+    assert!(info.level > 0, "leaves are at level 0");
+    assert!(count <= MAX_CHILD_COUNT, "a node has a bounded number of children");
+    let mut keys = KeyWriter::begin(out);
+    for (key, child) in children {
+        keys.put(out, &key, 0);
+        put(out, child.place.addr.0);
+        put(out, u64::from(child.place.len_bytes));
+        out.extend_from_slice(&child.place.crc32c.to_le_bytes());
+        put(out, child.newest_epoch);
+    }
+    finish(info, count, out)
+}
+
+/// Writes the header in front of the entries.
+fn finish(info: &NodeInfo, count: usize, out: &mut [u8]) -> u32 {
     assert!(
         count > 0 && out.len() <= MAX_NODE_LEN_BYTES,
         "a node has entries and a bounded length"
@@ -222,7 +247,7 @@ pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
     out[..NODE_HEADER_LEN_BYTES].copy_from_slice(header.as_bytes());
     let crc32c = checksum(&out[8..]);
     out[4..8].copy_from_slice(&crc32c.to_le_bytes());
-    (out, crc32c)
+    crc32c
 }
 
 fn encode_value(out: &mut Vec<u8>, keys: &mut KeyWriter, key: &Key, value: &Value) {
@@ -388,6 +413,13 @@ struct KeyWriter {
 }
 
 impl KeyWriter {
+    /// Begins a node in `out`, with room for the header.
+    fn begin(out: &mut Vec<u8>) -> Self {
+        out.clear();
+        out.resize(NODE_HEADER_LEN_BYTES, 0);
+        Self::default()
+    }
+
     fn put(&mut self, out: &mut Vec<u8>, key: &Key, value_kind: u8) {
         assert!(self.last.is_none_or(|last| last < *key), "a node's keys are in order");
         let last = self.last.replace(*key).unwrap_or(Key::MIN);

@@ -28,7 +28,7 @@ use dendro_base::{Timestamp, priority};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
 use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition, MIRROR_LEN_BYTES};
-use dendro_format::node::{self, NodeInfo};
+use dendro_format::node::{MAX_NODE_LEN_BYTES, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::totals::{COMPRESSED_INDEX, TOTALS_LIST};
 use dendro_format::usage::USAGE_LEN_BYTES;
@@ -429,7 +429,9 @@ impl Checkpointer {
     /// [`Error::NoSpace`] when there is no segment to continue in: the job is kept, and a later
     /// step continues it.
     fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
-        let _raised = priority::raise();
+        // Clients need the CPU too. They wait for this thread only when memory is short.
+        let is_urgent = self.volume.is_near_memory_limit(&self.volume.read());
+        let _raised = is_urgent.then(priority::raise);
         // What found no room on the host is written first. Otherwise each attempt would write
         // another copy of what comes last.
         if self.accounts.waits_for_host() {
@@ -473,10 +475,11 @@ impl Checkpointer {
             checkpoint_seq: job.checkpoint.seq,
             log_seq: job.checkpoint.log_seq,
         };
+        // Clients allocate memory meanwhile. So this takes memory once, and not for each node.
+        let mut bytes = Vec::with_capacity(MAX_NODE_LEN_BYTES);
         while let Some(resident) = job.order.get(job.written) {
             let info = NodeInfo { level: resident.node().level(), ..info };
-            let entries = resident.node().to_entries();
-            let (bytes, crc32c) = node::encode(&info, &entries);
+            let crc32c = resident.node().encode(&info, &mut bytes);
             if !partial.fits(0, bytes.len(), MAX_FIXED_LEN_BYTES) {
                 let was_empty = partial.is_empty();
                 self.close_map_partial(checkpoints, partial, job)?;
@@ -491,7 +494,7 @@ impl Checkpointer {
                 NodePtr { addr: partial.addr_at(offset), len_bytes: bytes.len() as u32, crc32c };
             let first_key = resident.node().first_key().expect("nodes have entries");
             partial.push(&Record::Node { place, level: info.level, first_key });
-            let newest_epoch = entries.newest_epoch();
+            let newest_epoch = resident.node().newest_epoch();
             resident.set_written(ChildPtr { place, newest_epoch });
             self.accounts.map_stream().note_written(resident.node().len_bytes());
             *job.added.entry(partial.segment()).or_default() += node_footprint_bytes(&place);
@@ -546,6 +549,8 @@ impl Checkpointer {
             return Ok(false);
         }
 
+        // Others may wait for these locks.
+        let _raised = priority::raise();
         self.volume.write_log_through(checkpoint.log_seq.saturating_sub(1))?;
         self.volume.flush_device()?;
         {

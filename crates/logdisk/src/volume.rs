@@ -19,7 +19,7 @@ use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{
     Arc, BriefReadGuard, BriefRwLock, BriefWriteGuard, Mutex, MutexGuard, RwLock, Weak,
 };
-use dendro_base::{Timestamp, Uuid};
+use dendro_base::{Timestamp, Uuid, priority};
 use dendro_device::Device;
 use dendro_disk::{Error, Result};
 use dendro_format::superblock::INCOMPATIBLE_REMADE_LISTS;
@@ -189,6 +189,7 @@ impl Volume {
 
     /// Does `work` with the lock held, and notes how long it was.
     pub(crate) fn hold<T>(&self, holder: LockHolder, work: impl FnOnce(&mut Engine) -> T) -> T {
+        let _raised = priority::raise();
         let mut engine = self.write();
         let began = engine.clock().now();
         let result = work(&mut engine);
@@ -335,6 +336,14 @@ impl Volume {
     pub(crate) fn is_over_dirty_limit(&self, engine: &Engine) -> bool {
         let table_bytes = engine.state().segments().memory_bytes();
         engine.state().map().dirty_bytes() > self.dirty_limit_bytes(table_bytes)
+    }
+
+    /// Whether commits may have to wait soon until a checkpoint frees memory: half of what they can
+    /// take while one is due is taken.
+    pub(crate) fn is_near_memory_limit(&self, engine: &Engine) -> bool {
+        let dirty_bytes = self.dirty_limit_bytes(engine.state().segments().memory_bytes());
+        let limit_bytes = budget::memory_limit_bytes(dirty_bytes);
+        engine.state().map().resident_bytes() > dirty_bytes.midpoint(limit_bytes)
     }
 
     /// Whether commits must wait until a checkpoint frees memory.

@@ -1,9 +1,14 @@
 //! What a checkpoint does for the mirrors of the map's segments.
 
+use dendro_base::priority;
 use dendro_format::SegmentNo;
 
 use super::{CheckpointJob, Checkpointer, WaitingNodes};
 use crate::log::writer::Refusal;
+
+/// The most that a thread of low priority writes with one system call. A megabyte keeps a CPU from
+/// all others for half a millisecond.
+const YIELDING_LEN_BYTES: usize = 128 << 10;
 
 impl Checkpointer {
     /// The segments with mirrors in which something of a job's checkpoint lies, or the checkpoint
@@ -33,12 +38,17 @@ impl Checkpointer {
     /// Writes a partial segment of the map, and writes it to the mirror.
     pub(super) fn write_twice(&self, nodes: &mut WaitingNodes) -> Result<(), Refusal> {
         let bytes = &nodes.buf[..nodes.len_bytes];
+        let most = if priority::is_low() { YIELDING_LEN_BYTES } else { nodes.len_bytes };
+        let write = |offset: u64| {
+            let mut pieces = (offset..).step_by(most).zip(bytes.chunks(most));
+            pieces.try_for_each(|(offset, piece)| self.volume.write_somewhere(offset, piece))
+        };
         if !nodes.is_written {
-            self.volume.write_somewhere(nodes.offset, bytes)?;
+            write(nodes.offset)?;
             nodes.is_written = true;
         }
         let Some(mirror_offset) = nodes.mirror_offset else { return Ok(()) };
-        match self.volume.write_somewhere(mirror_offset, bytes) {
+        match write(mirror_offset) {
             Err(Refusal::Failed(_)) => {
                 // One copy is enough to go on. A mirror that has not all of the segment is none.
                 let mut engine = self.volume.write();
@@ -50,5 +60,61 @@ impl Checkpointer {
             }
             written => written,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::ManualClock;
+    use dendro_base::sync::Arc;
+    use dendro_device::sim::SimDevice;
+    use dendro_disk::{Aru, LogicalDisk, View};
+
+    use crate::testing::make_list;
+    use crate::{CLEANER_NICENESS, FormatOptions, LogDisk, OpenOptions, format};
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs a kernel")]
+    fn a_thread_of_low_priority_writes_the_same_map_in_more_pieces() {
+        const COUNT: u64 = 50_000;
+        let writes = |is_lowered: bool| {
+            // On a small volume, the memory that is left for commits would be half used.
+            let device = Arc::new(SimDevice::new(512 << 20, 1));
+            let (shared, clock) = (Arc::clone(&device) as _, Arc::new(ManualClock::default()) as _);
+            let options = FormatOptions { metadata_copies: 2, ..FormatOptions::default() };
+            format(&shared, &options, &clock).unwrap();
+            let open = || {
+                LogDisk::open(Arc::clone(&shared), OpenOptions::default(), Arc::clone(&clock))
+                    .unwrap()
+            };
+            let disk = open();
+            let list = make_list(&disk);
+            let mut aru = Aru::new(View::HEAD);
+            for index in 0..COUNT {
+                aru.put_record(list, index, &index.to_le_bytes()[..]);
+            }
+            disk.commit(aru).unwrap();
+            let before = device.counts().writes;
+            let take = || {
+                if is_lowered {
+                    priority::lower_thread(CLEANER_NICENESS);
+                }
+                disk.checkpoint().unwrap();
+                priority::is_low()
+            };
+            let was_low = std::thread::scope(|scope| scope.spawn(take).join().unwrap());
+            let count = device.counts().writes - before;
+            drop(disk);
+            let disk = open();
+            for index in (0..COUNT).step_by(499) {
+                let record = disk.record(View::HEAD, list, index).unwrap();
+                assert_eq!(record.as_deref(), Some(&index.to_le_bytes()[..]));
+            }
+            (was_low, count)
+        };
+        let ((_, whole), (was_low, pieces)) = (writes(false), writes(true));
+        // Without the privilege the thread keeps its priority.
+        assert!(if was_low { pieces > whole } else { pieces == whole }, "{pieces}, {whole}");
     }
 }

@@ -57,9 +57,7 @@ impl Checkpointer {
         }
         let cached = match resident.node() {
             Node::Leaf(_) => SharedNode::clone(resident),
-            // The cached copy refers to its children by their places, so that each can be evicted
-            // separately.
-            node => Resident::new(Node::from_entries(node.level(), node.to_entries())),
+            Node::Inner(inner) => Resident::new(Node::Inner(inner.with_places())),
         };
         self.volume.store().keep(written(resident).place, cached);
     }

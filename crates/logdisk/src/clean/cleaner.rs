@@ -37,13 +37,14 @@ use crate::read::Reader;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
 
-/// The nice value for a thread that only cleans.
+/// The nice value for a thread that cleans, and for the one that does all other background work.
 ///
 /// A client that waits for a read of the device also waits for the kernel's threads, and these wait
-/// for a thread that uses the CPU. So cleaning runs at a lower priority than other threads, except
-/// while it takes a step of a checkpoint ([`dendro_base::priority`]). When clean segments are few,
-/// commits do a part of the cleaning at their own priority.
-pub const CLEANER_NICENESS: i32 = 5;
+/// for a thread that uses the CPU. So this work runs at a lower priority than other threads, except
+/// while it holds locks for a checkpoint, and while commits may soon have to wait for the memory
+/// that the checkpoint frees ([`dendro_base::priority`]). When clean segments are few, commits do a
+/// part of the cleaning at their own priority.
+pub const CLEANER_NICENESS: i32 = 10;
 
 /// The number of blocks that one step moves at most, each as long as a page in the mean. This
 /// suffices for those of one chunk, all of them frames.

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dendro_base::units::GRAIN_SIZE;
 use dendro_format::chunk::Skip;
-use dendro_format::node::{Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
+use dendro_format::node::{
+    self, Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo,
+};
 use dendro_format::record::MAX_FIXED_LEN_BYTES as NODE_RECORD_LEN_BYTES;
 use dendro_format::{ChildPtr, Chunk, Key, PageRef, Value};
 
@@ -234,6 +236,17 @@ impl Inner {
         }
     }
 
+    /// The children by their places, which they must have.
+    fn places(&self) -> impl ExactSizeIterator<Item = (Key, ChildPtr)> {
+        self.entries.iter().map(|(key, child)| (*key, child.place()))
+    }
+
+    /// A copy that refers to all children by their places, so that each can be evicted separately.
+    pub(crate) fn with_places(&self) -> Self {
+        let clean = |(key, place)| (key, Child::Clean(place));
+        Self { level: self.level, entries: self.places().map(clean).collect() }
+    }
+
     pub(super) fn split(&mut self) -> Self {
         let at = self.entries.len() / 2;
         Self { level: self.level, entries: self.entries.split_off(at) }
@@ -298,14 +311,23 @@ impl Node {
         }
     }
 
-    /// The node as it is stored on the device; all its children must have their places.
-    pub(crate) fn to_entries(&self) -> Entries {
+    /// Makes `out` the node as it is stored on the device; all its children must have their places.
+    /// Returns the checksum.
+    pub(crate) fn encode(&self, info: &NodeInfo, out: &mut Vec<u8>) -> u32 {
         match self {
-            Self::Leaf(leaf) => Entries::Leaf(leaf.entries.clone()),
-            Self::Inner(inner) => Entries::Inner(
-                inner.entries.iter().map(|(key, child)| (*key, child.place())).collect(),
-            ),
+            Self::Leaf(leaf) => node::encode_leaf(info, &leaf.entries, out),
+            Self::Inner(inner) => node::encode_inner(info, inner.places(), out),
         }
+    }
+
+    /// No entry in or below the node has a later epoch in its key. All its children must have their
+    /// places.
+    pub(crate) fn newest_epoch(&self) -> u64 {
+        let newest = match self {
+            Self::Leaf(leaf) => leaf.entries.iter().map(|(key, _)| key.epoch).max(),
+            Self::Inner(inner) => inner.places().map(|(_, child)| child.newest_epoch).max(),
+        };
+        newest.unwrap_or(0)
     }
 }
 

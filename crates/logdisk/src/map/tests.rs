@@ -212,10 +212,12 @@ impl Written {
     /// Writes a node as a checkpoint does.
     fn write(&self, resident: &SharedNode, number: u64) -> NodePtr {
         let place = NodePtr { addr: Addr(number), len_bytes: 1, crc32c: 0 };
-        let entries = resident.node.to_entries();
+        let stored = match &resident.node {
+            Node::Inner(inner) => Node::Inner(inner.with_places()),
+            leaf => leaf.clone(),
+        };
         resident.set_written(ChildPtr::of_unknown_age(place));
-        let stored = Resident::new(Node::from_entries(resident.node.level(), entries));
-        self.0.borrow_mut().insert(place, stored);
+        self.0.borrow_mut().insert(place, Resident::new(stored));
         place
     }
 
