@@ -187,7 +187,8 @@ impl Volume {
         &self.holds
     }
 
-    /// Does `work` with the lock held, and notes how long it was.
+    /// Does `work` with the lock held, at the priority of threads that clients wait for, and notes
+    /// how long it was.
     pub(crate) fn hold<T>(&self, holder: LockHolder, work: impl FnOnce(&mut Engine) -> T) -> T {
         let _raised = priority::raise();
         let mut engine = self.write();
