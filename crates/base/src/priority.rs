@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use rustix::process::setpriority_process;
 
@@ -66,6 +67,19 @@ pub fn is_low() -> bool {
     LOWERED.get().is_some_and(|lowered| lowered.raised_count == 0)
 }
 
+/// Lets other threads have this thread's CPU, if its priority is low now. To be called after
+/// each tenth of a millisecond of computing, without a lock that clients wait for.
+///
+/// A thread that is woken waits until the one that computes on its CPU has used up its slice, some
+/// milliseconds, even if its own priority is higher. So this thread sleeps for the shortest time
+/// that there is, about 50 microseconds. (To yield is not enough: that chooses among the threads
+/// of one scheduling group, and each session may have a group of its own.)
+pub fn give_way() {
+    if is_low() {
+        std::thread::sleep(Duration::from_nanos(1));
+    }
+}
+
 impl Drop for Raised {
     fn drop(&mut self) {
         let Some(lowered) = LOWERED.get().filter(|_| self.is_counted) else { return };
@@ -89,6 +103,33 @@ mod tests {
 
     fn niceness() -> i32 {
         getpriority_process(None).expect("a thread has a priority")
+    }
+
+    /// How often this thread has given up its CPU.
+    fn switches() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux has it");
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.expect("Linux counts them").trim().parse().expect("a number")
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs a kernel")]
+    fn a_thread_gives_way_while_its_priority_is_low() {
+        let given_up = || {
+            let before = switches();
+            (0..100).for_each(|_| give_way());
+            switches() - before
+        };
+        let thread = || {
+            assert!(given_up() < 50, "a thread that was not lowered goes on");
+            lower_thread(5);
+            if is_low() {
+                assert!(given_up() >= 100);
+            }
+            let _raised = raise();
+            assert!(given_up() < 50, "clients wait for this thread");
+        };
+        std::thread::scope(|scope| drop(scope.spawn(thread)));
     }
 
     #[test]

@@ -60,6 +60,9 @@ use crate::volume::holds::LockHolder;
 /// The number of usage records that are put under one hold of the lock: each takes a microsecond or
 /// two.
 const USAGE_SLICE_LEN: usize = 512;
+/// So many nodes are encoded, or given up, before clients are given way: what takes about a tenth
+/// of a millisecond.
+const GIVING_WAY_LEN: usize = 32;
 
 /// The place where the map stream continues.
 #[derive(Debug, Default)]
@@ -502,6 +505,9 @@ impl Checkpointer {
                 job.checkpoint.root = Some((place, info.level));
             }
             job.written += 1;
+            if job.written.is_multiple_of(GIVING_WAY_LEN) {
+                priority::give_way();
+            }
         }
         Ok(Some(partial))
     }

@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::common::failing::FailingDevice;
 use crate::common::pages::{damage, page};
@@ -72,6 +73,8 @@ fn nothing_is_found_beside_writers_and_the_cleaner() {
     scratch.mkfs("256M");
     scratch.mount_with("checkpoint=4M");
     let is_over = &AtomicBool::new(false);
+    // What the writers may still write during a check.
+    let left_bytes = &AtomicUsize::new(0);
     thread::scope(|scope| {
         let _end = EndAtDrop(is_over);
         for writer in 0..4 {
@@ -82,9 +85,17 @@ fn nothing_is_found_beside_writers_and_the_cleaner() {
                     if is_over.load(Ordering::Relaxed) {
                         break;
                     }
+                    let bytes = vec![number as u8; 3000 + number * 977 % 90_000];
+                    let take = |left: usize| left.checked_sub(bytes.len());
+                    while left_bytes
+                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                        .is_err()
+                        && !is_over.load(Ordering::Relaxed)
+                    {
+                        thread::sleep(Duration::from_millis(1));
+                    }
                     let name = |number: usize| directory.join(format!("file-{}", number % 50));
-                    fs::write(name(number), vec![number as u8; 3000 + number * 977 % 90_000])
-                        .unwrap();
+                    fs::write(name(number), bytes).unwrap();
                     match number % 4 {
                         1 => fs::rename(name(number), directory.join("renamed")).unwrap(),
                         2 => drop(fs::hard_link(name(number), directory.join("linked"))),
@@ -96,8 +107,14 @@ fn nothing_is_found_beside_writers_and_the_cleaner() {
         }
         for round in 0..8 {
             let data = if round % 2 == 0 { "--data" } else { "-n" };
-            let check = || scratch.dendro(["check", data, &scratch.mount_point()]);
-            // On a busy machine the writers may fill the volume before a check is done.
+            // A check keeps what was deleted after it began. If the writers fill the volume before
+            // it is done, they write less beside the next attempt.
+            let mut share_bytes = 32 << 20;
+            let check = || {
+                left_bytes.store(share_bytes, Ordering::Relaxed);
+                share_bytes /= 2;
+                scratch.dendro(["check", data, &scratch.mount_point()])
+            };
             let is_done = |said: &Said| !said.err.contains("writers need the room");
             let said = std::iter::repeat_with(check).take(20).find(is_done);
             let said = said.expect("a check is done in time").succeeds();

@@ -74,9 +74,16 @@ mod tests {
     use crate::testing::make_list;
     use crate::{CLEANER_NICENESS, FormatOptions, LogDisk, OpenOptions, format};
 
+    /// How often this thread has given up its CPU.
+    fn switches() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "needs a kernel")]
-    fn a_thread_of_low_priority_writes_the_same_map_in_more_pieces() {
+    fn a_thread_of_low_priority_writes_the_same_map_in_more_pieces_and_gives_way_meanwhile() {
         const COUNT: u64 = 50_000;
         let writes = |is_lowered: bool| {
             // On a small volume, the memory that is left for commits would be half used.
@@ -100,10 +107,12 @@ mod tests {
                 if is_lowered {
                     priority::lower_thread(CLEANER_NICENESS);
                 }
+                let before = switches();
                 disk.checkpoint().unwrap();
-                priority::is_low()
+                (priority::is_low(), switches() - before)
             };
-            let was_low = std::thread::scope(|scope| scope.spawn(take).join().unwrap());
+            let (was_low, given_way) =
+                std::thread::scope(|scope| scope.spawn(take).join().unwrap());
             let count = device.counts().writes - before;
             drop(disk);
             let disk = open();
@@ -111,10 +120,11 @@ mod tests {
                 let record = disk.record(View::HEAD, list, index).unwrap();
                 assert_eq!(record.as_deref(), Some(&index.to_le_bytes()[..]));
             }
-            (was_low, count)
+            (was_low, count, given_way)
         };
-        let ((_, whole), (was_low, pieces)) = (writes(false), writes(true));
+        let ((_, whole, _), (was_low, pieces, given_way)) = (writes(false), writes(true));
         // Without the privilege the thread keeps its priority.
         assert!(if was_low { pieces > whole } else { pieces == whole }, "{pieces}, {whole}");
+        assert!(!was_low || given_way >= 12, "{given_way}");
     }
 }

@@ -4,21 +4,27 @@
 //! engine for itself. What is expensive, such as giving up the memory of superseded nodes, is done
 //! without the lock.
 
+use dendro_base::priority;
 use dendro_format::{ChildPtr, Key};
 
-use super::{CheckpointJob, Checkpointer};
+use super::{CheckpointJob, Checkpointer, GIVING_WAY_LEN};
 use crate::engine::Engine;
 use crate::log::segments::Generation;
 use crate::map::node::{Node, Resident, SharedNode};
-use crate::state::slice::SLICE_LEN;
 use crate::volume::holds::LockHolder;
+
+/// The number of nodes that are settled while the lock is held once: some tens of microseconds.
+const SLICE_LEN: usize = 256;
 
 impl Checkpointer {
     pub(super) fn settle(&self, job: CheckpointJob) {
-        let CheckpointJob { checkpoint, order, pending, is_held, .. } = job;
+        let CheckpointJob { checkpoint, mut order, pending, is_held, .. } = job;
         let log_clock = checkpoint.log_clock;
         // A node that becomes clean is found in the cache.
-        order.iter().for_each(|resident| self.cache_written(resident));
+        for slice in order.chunks(GIVING_WAY_LEN) {
+            slice.iter().for_each(|resident| self.cache_written(resident));
+            priority::give_way();
+        }
         for slice in order.chunks(SLICE_LEN) {
             self.volume.hold(LockHolder::Checkpoint, |engine| {
                 for resident in slice {
@@ -28,11 +34,13 @@ impl Checkpointer {
                         .node_added(&written(resident).place, log_clock);
                 }
             });
+            priority::give_way();
         }
         let mut next = Some(Key::MIN);
         while let Some(from) = next {
             let settle = |engine: &mut Engine| engine.state_mut().settle_map(&from, SLICE_LEN);
             next = self.volume.hold(LockHolder::Checkpoint, settle);
+            priority::give_way();
         }
         // No more of the nodes can be superseded: the live tree has none of them.
         for slice in order.chunks(SLICE_LEN) {
@@ -44,8 +52,12 @@ impl Checkpointer {
                         .node_freed(&written(resident).place, log_clock);
                 }
             });
+            priority::give_way();
         }
-        drop(order);
+        while !order.is_empty() {
+            order.truncate(order.len().saturating_sub(GIVING_WAY_LEN));
+            priority::give_way();
+        }
         self.free_segments(pending, is_held);
         self.give_back_some();
     }
