@@ -62,7 +62,7 @@ pub use errno::{Errno, Result};
 pub use filesystem::FileSystem;
 pub use mounting::{
     Access, Error, MountRequest, Mounted, Result as MountResult, UnmountMode, mount,
-    mount_detached, unmount,
+    mount_detached, unmount, while_busy,
 };
 pub use notify::Notifier;
 pub use protocol::dirent::{Entries, EntriesPlus};

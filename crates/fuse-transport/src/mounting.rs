@@ -23,4 +23,4 @@ pub use detached::mount_detached;
 pub use mount::mount;
 pub use mounted::Mounted;
 pub use request::{Access, Error, MountRequest, Result, UnmountMode};
-pub use unmount::unmount;
+pub use unmount::{unmount, while_busy};

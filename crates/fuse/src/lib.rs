@@ -87,7 +87,7 @@ mod trim;
 pub use adapter::{Report, wishes};
 pub use dendro_fuse_transport::{
     Access, Choice, Error, Failure, Kind, MountResult as Result, Mounted, Requests, Timings,
-    Transport, UnmountMode, unmount,
+    Transport, UnmountMode, unmount, while_busy,
 };
 pub use handed_over::BlockCounts;
 pub use mount::{Mount, MountOptions, Order, mount_for_others, mount_for_user};

@@ -9,7 +9,7 @@ use rustix::mount::UnmountFlags;
 use super::fusermount;
 use super::request::{Error, Result, UnmountMode};
 
-/// How often a busy mount is tried again, and after which pause. The kernel may still use a file
+/// How often a busy mount is tried, and with which pause between. The kernel may still use a file
 /// for a moment after its last user, while it reads ahead or releases the file.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
@@ -19,13 +19,25 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// [`Error::Busy`], [`Error::Unmount`].
 pub fn unmount(mount_point: &Path, mode: UnmountMode) -> Result<()> {
+    let is_busy = |error: &Error| matches!(error, Error::Busy(_));
+    while_busy(is_busy, || unmount_once(mount_point, mode))
+}
+
+/// Tries again, for a second, what fails because a mount is busy.
+///
+/// # Errors
+/// Those of the last attempt.
+pub fn while_busy<T, E>(
+    is_busy: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
     for _ in 1..BUSY_TRIES {
-        match unmount_once(mount_point, mode) {
-            Err(Error::Busy(_)) => std::thread::sleep(BUSY_PAUSE),
+        match attempt() {
+            Err(error) if is_busy(&error) => std::thread::sleep(BUSY_PAUSE),
             outcome => return outcome,
         }
     }
-    unmount_once(mount_point, mode)
+    attempt()
 }
 
 /// As [`unmount`], with one attempt.

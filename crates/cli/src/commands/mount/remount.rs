@@ -1,21 +1,17 @@
 //! `mount -o remount`: changes the options of an existing mount.
 
 use std::path::Path;
-use std::time::Duration;
 
 use dendro_control::SetRequest;
 use dendro_daemon::mounts::{self, MountEntry};
 use dendro_daemon::options::MountOptions;
 use dendro_fs::AtimePolicy;
+use dendro_fuse::while_busy;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
 use crate::failure::{Failure, code};
 use crate::target::{self, Behind};
-
-/// How often, and after what pause, a busy mount is tried again.
-const BUSY_TRIES: u32 = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Gives the mount on `mount_point` the flags in `options`: ro, sync, noatime, nodev, nosuid,
 /// noexec, nosymfollow, or their opposites. The daemon gets the other options of `lists`, which
@@ -82,13 +78,8 @@ pub(crate) fn run(
 /// Tries a busy mount again for a while: the kernel takes a moment to release a file that nobody
 /// uses any more.
 fn change(mount_point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
-    for _ in 1..BUSY_TRIES {
-        match rustix::mount::mount_remount(mount_point, flags, c"") {
-            Err(Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
-            outcome => return outcome,
-        }
-    }
-    rustix::mount::mount_remount(mount_point, flags, c"")
+    let is_busy = |errno: &Errno| *errno == Errno::BUSY;
+    while_busy(is_busy, || rustix::mount::mount_remount(mount_point, flags, c""))
 }
 
 /// Makes what was written durable before a mount becomes read-only, as other file systems do; the
