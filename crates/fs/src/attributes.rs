@@ -86,7 +86,7 @@ fn change(fs: &FsState, ino: Ino, changes: &SetAttr, is_privileged: bool) -> Res
         aru.push(Op::SetHints { list: ino.lid(), hints: inode.hints() });
     }
     edits.apply(&mut aru);
-    fs.commit_inode(aru, &mut guard, inode)?;
+    fs.commit_inode(&mut aru, &mut guard, inode)?;
     if unfinished {
         begin_freeing(fs, &mut guard)?;
     }
@@ -136,7 +136,7 @@ pub(crate) fn drop_set_ids(
         return Ok(fs.attr_of(&node, guard.inode()));
     }
     inode.check_changeable()?;
-    let (mut edits, aru) = (fs.edits(), no_space::reclaiming(fs));
+    let (mut edits, mut aru) = (fs.edits(), no_space::reclaiming(fs));
     drop_privileges(fs, &mut edits, ino, &mut inode, true)?;
     if inode.perm & S_ISGID != 0 && !is_member(inode.gid) {
         inode.perm &= !S_ISGID;
@@ -145,7 +145,7 @@ pub(crate) fn drop_set_ids(
         return Ok(fs.attr_of(&node, &inode));
     }
     inode.ctime = fs.now();
-    fs.commit_edits(aru, edits, &mut guard, inode)?;
+    fs.commit_edits(&mut aru, edits, &mut guard, inode)?;
     Ok(fs.attr_of(&node, guard.inode()))
 }
 

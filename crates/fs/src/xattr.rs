@@ -75,7 +75,7 @@ fn change(
         put(fs, &mut edits, ino, &mut inode, name, value)?;
     }
     edits.apply(&mut aru);
-    fs.commit_inode(aru, &mut guard, inode)
+    fs.commit_inode(&mut aru, &mut guard, inode)
 }
 
 /// See [`crate::FileSystem::getxattr`].

@@ -81,7 +81,7 @@ fn commit_data(
     let mut edits = fs.edits();
     drop_privileges(fs, &mut edits, guard.ino(), &mut inode, kill_priv)?;
     edits.apply(&mut aru);
-    fs.commit_inode(aru, guard, inode)
+    fs.commit_inode(&mut aru, guard, inode)
 }
 
 /// Fails if allocating all holes in `pages` does not fit, before any of it is done.
@@ -346,7 +346,7 @@ fn prepare_move(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
     let mut aru = fs.aru();
     let size = inode.size;
     let has_more = resize(fs, &mut aru, guard.ino(), &mut inode, size)?;
-    fs.commit_inode(aru, guard, inode)?;
+    fs.commit_inode(&mut aru, guard, inode)?;
     if has_more { finish_freeing(fs, guard) } else { Ok(()) }
 }
 

@@ -67,7 +67,7 @@ fn free_some(fs: &FsState, guard: &mut WriteGuard<'_>, from: &mut u64) -> Result
     if inode.nlink > 0 {
         orphan_list::leave(&mut aru, ino);
     }
-    fs.commit_inode(aru, guard, inode)?;
+    fs.commit_inode(&mut aru, guard, inode)?;
     Ok(true)
 }
 

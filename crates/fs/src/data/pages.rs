@@ -84,7 +84,7 @@ pub(super) fn prepare_pages(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<
         inode.pages = 1;
         aru.write_pages(guard.ino().lid(), 0, Cow::Owned(data));
     }
-    fs.commit_inode(aru, guard, inode)
+    fs.commit_inode(&mut aru, guard, inode)
 }
 
 /// Zeroes bytes `from..to` of a page, unless the page is a hole.

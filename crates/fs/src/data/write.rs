@@ -64,7 +64,7 @@ pub(super) fn write_locked(
     if drops != Privileges::None && has_privileges(&inode) {
         drop_privileges(fs, &mut edits, ino, &mut inode, drops == Privileges::All)?;
     }
-    fs.commit_edits(aru, edits, guard, inode)
+    fs.commit_edits(&mut aru, edits, guard, inode)
 }
 
 /// Adds the pages of a write to `aru`. Whole pages are borrowed from `data`; partial ones are

@@ -191,7 +191,7 @@ fn make_in(
         symlink::set_target(&mut aru, ino, &mut inode, new.target);
     }
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
-    fs.commit_edits(aru, edits, dir, new_dir)?;
+    fs.commit_edits(&mut aru, edits, dir, new_dir)?;
     let attr = inode.attr(ino);
     fs.references().add_lookup(ino);
     fs.add_new(ino, inode);

@@ -46,7 +46,7 @@ pub(crate) fn link(fs: &FsState, ino: Ino, parent: Ino, name: &[u8]) -> Result<A
     let mut new_dir = dir.edit();
     entries::add(&mut edits, (parent, &mut new_dir), name, (ino, inode.kind), now)?;
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
-    fs.commit_edits(aru, edits, &mut dir, new_dir)?;
+    fs.commit_edits(&mut aru, edits, &mut dir, new_dir)?;
     if is_unnamed {
         fs.orphans().remove(ino);
     }

@@ -50,7 +50,7 @@ fn remove(fs: &FsState, parent: Ino, name: &[u8], directory: bool) -> Result<()>
     }
     let mut child = guard.edit();
     let fate = orphans::drop_name(fs, &mut aru, ino, &mut child, now);
-    fs.commit_edits(aru, edits, &mut dir, new_dir)?;
+    fs.commit_edits(&mut aru, edits, &mut dir, new_dir)?;
     orphans::store_fate(fs, &mut guard, child, fate);
     drop((guard, dir));
     orphans::finish_fate(fs, &node, fate);

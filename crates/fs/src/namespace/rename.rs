@@ -372,11 +372,11 @@ fn commit_dirs(
     match (dirs, new_dirs.new) {
         (Dirs::Two { mut old, mut new }, Some(new_inode)) => {
             aru.put_record(old.ino().lid(), HEAD_INDEX, new_dirs.old.encode());
-            fs.commit_edits(aru, edits, &mut new, new_inode)?;
+            fs.commit_edits(&mut aru, edits, &mut new, new_inode)?;
             old.set(new_dirs.old);
             Ok(())
         }
-        (Dirs::Same(mut dir), _) => fs.commit_edits(aru, edits, &mut dir, new_dirs.old),
+        (Dirs::Same(mut dir), _) => fs.commit_edits(&mut aru, edits, &mut dir, new_dirs.old),
         (Dirs::Two { .. }, None) => unreachable!("two directories have two new states"),
     }
 }

@@ -254,7 +254,7 @@ impl FsState {
     /// Commits `aru` together with `inode`, the new state of the locked file.
     pub(crate) fn commit_inode(
         &self,
-        aru: Aru<'_>,
+        aru: &mut Aru<'_>,
         guard: &mut WriteGuard<'_>,
         inode: Inode,
     ) -> Result<()> {
@@ -262,17 +262,19 @@ impl FsState {
     }
 
     /// As [`Self::commit_inode`], together with `edits`. The i-node comes first in the unit: it
-    /// shows that the list exists, so the disk need not look that up for the other changes.
+    /// shows that the list exists, so the disk need not look that up for the other changes. The
+    /// unit, of half a kilobyte, is not moved.
+    #[inline]
     pub(crate) fn commit_edits(
         &self,
-        mut aru: Aru<'_>,
+        aru: &mut Aru<'_>,
         edits: RecordEdits<'_>,
         guard: &mut WriteGuard<'_>,
         inode: Inode,
     ) -> Result<()> {
         aru.put_record(guard.ino().lid(), HEAD_INDEX, inode.encode());
-        edits.apply(&mut aru);
-        self.disk.commit(aru)?;
+        edits.apply(aru);
+        self.disk.try_commit(aru)?;
         guard.set(inode);
         Ok(())
     }
@@ -296,7 +298,7 @@ impl FsState {
         if inode.atime == guard.inode().atime {
             return Ok(());
         }
-        match self.commit_inode(self.aru(), guard, inode) {
+        match self.commit_inode(&mut self.aru(), guard, inode) {
             Err(error) if error.is_no_space() => Ok(()),
             other => other,
         }

@@ -388,7 +388,7 @@ fn a_hole_whose_freeing_failed_is_there_and_is_freed_with_the_next_change() {
         inode.pages -= 2;
         let mut aru = state.aru();
         orphan_list::enter(&mut aru, ino, ORPHAN_PUNCH);
-        state.commit_inode(aru, &mut guard, inode).unwrap();
+        state.commit_inode(&mut aru, &mut guard, inode).unwrap();
     }
     fixture.assert_sound();
     assert_eq!(fixture.fs.lseek(from, PAGE, Seek::Data), Ok(3 * MAX_PAGES_FREED * PAGE));

@@ -193,9 +193,16 @@ fn generation(lifetime: u64, generations: u8, present: &Present) -> u8 {
     let segment = present.segment_bytes.max(1);
     let shortest = SHORTEST_SEGMENTS * segment;
     let longest = present.live_bytes.saturating_mul(LONGEST_LIVE).max(2 * shortest);
+    // This is asked for each page that is replaced, and logarithms take longest.
+    if lifetime <= shortest {
+        return 0;
+    }
+    if lifetime >= longest {
+        return generations - 1;
+    }
     let step = (longest as f64 / shortest as f64).ln() / f64::from(generations.max(2) - 1);
-    let generation = ((lifetime.max(1) as f64 / shortest as f64).ln() / step).ceil();
-    (generation.max(0.0) as u8).min(generations - 1)
+    let generation = ((lifetime as f64 / shortest as f64).ln() / step).ceil();
+    (generation as u8).min(generations - 1)
 }
 
 #[cfg(test)]
