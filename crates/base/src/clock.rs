@@ -150,8 +150,7 @@ mod tests {
 
     #[test]
     fn the_last_tick_of_the_system_is_at_most_a_second_ago() {
-        let (before, tick, after) =
-            (SystemClock.now(), SystemClock.last_tick(), SystemClock.now());
+        let (before, tick, after) = (SystemClock.now(), SystemClock.last_tick(), SystemClock.now());
         assert!(tick <= after && before.since(tick).as_secs() == 0, "{before} {tick} {after}");
     }
 

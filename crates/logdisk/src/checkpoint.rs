@@ -630,7 +630,7 @@ impl Checkpointer {
         partial.complete();
         let (base, segment) = (partial.base(), partial.segment());
         let head = &mut checkpoints.head;
-        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+        let (buf, len_bytes, crc32c, _) = partial.close(PartialHeader {
             seq: head.seq,
             prev_crc32c: head.prev_crc32c,
             commit_seq: job.checkpoint.commit_seq,

@@ -34,7 +34,7 @@ use crate::engine::reuse_queue::ReuseQueue;
 use crate::engine::streams::Streams;
 use crate::engine::watched::WatchedPages;
 use crate::fault::Outcome;
-use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, header_of};
+use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, Tables, header_of};
 use crate::log::writer::{Closed, Writer};
 use crate::map::budget;
 use crate::state::State;
@@ -86,6 +86,8 @@ pub(crate) struct Engine {
     watched_pages: WatchedPages,
     writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
+    /// At most as many as partial segments were open at the same time.
+    spare_tables: Vec<Tables>,
     /// The number of clean segments that payload streams do not take: the reserves.
     kept_segments: usize,
     written_bytes: u64,
@@ -133,6 +135,7 @@ impl Engine {
             watched_pages: WatchedPages::default(),
             writer: Arc::default(),
             pool: Vec::new(),
+            spare_tables: Vec::new(),
             kept_segments: 0,
             written_bytes: 0,
             user_page_bytes: 0,
@@ -266,6 +269,7 @@ impl Engine {
             layout.segment_offset(self.log.segment),
             self.log.offset_bytes,
             self.state.versions().epoch(),
+            self.spare_tables.pop().unwrap_or_default(),
         ));
         Ok(())
     }
@@ -323,7 +327,7 @@ impl Engine {
         self.close_streams();
         let base = partial.base();
         let has_short_blocks = partial.has_short_blocks();
-        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+        let (buf, len_bytes, crc32c, tables) = partial.close(PartialHeader {
             seq: self.log.seq,
             prev_crc32c: self.log.prev_crc32c,
             next_segment: self.log.next_segment.unwrap_or(SegmentNo(0)),
@@ -332,6 +336,7 @@ impl Engine {
             time: self.began,
             ..header_of(Head::Main, self.uuid)
         });
+        self.spare_tables.push(tables);
         let (generation, seq) = (self.state.segments().generation_at(base), self.log.seq);
         let closed = Closed::new(buf, len_bytes, base, generation, seq, has_short_blocks);
         self.log.offset_bytes += len_bytes as u32;
@@ -360,7 +365,7 @@ impl Engine {
         partial.complete();
         let base = partial.base();
         let has_short_blocks = partial.has_short_blocks();
-        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+        let (buf, len_bytes, crc32c, tables) = partial.close(PartialHeader {
             class: stream.class.number(),
             seq: stream.seq,
             prev_crc32c: stream.prev_crc32c,
@@ -368,6 +373,7 @@ impl Engine {
             time: self.began,
             ..header_of(Head::Payload, self.uuid)
         });
+        self.spare_tables.push(tables);
         stream.offset_bytes += len_bytes as u32;
         stream.seq += 1;
         stream.prev_crc32c = crc32c;

@@ -8,7 +8,7 @@ use dendro_policy::Class;
 
 use super::{Checkpointer, Checkpoints, MapHead};
 use crate::engine::PARTIAL_LEN_BYTES;
-use crate::log::partial::{MIN_CAPACITY_BYTES, Partial};
+use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, Tables};
 
 impl Checkpointer {
     /// Opens a partial segment of the map stream.
@@ -97,6 +97,7 @@ impl Checkpointer {
             self.volume.layout().segment_offset(segment),
             offset,
             epoch,
+            Tables::default(),
         )
     }
 }

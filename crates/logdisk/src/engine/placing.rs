@@ -134,8 +134,9 @@ impl Engine {
         let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
         let epoch = self.state.versions().epoch();
+        let tables = self.spare_tables.pop().unwrap_or_default();
         self.streams.all[number].open =
-            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
+            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch, tables));
         Some(())
     }
 }

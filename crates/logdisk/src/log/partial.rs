@@ -6,6 +6,8 @@
 //! then, a page or record that is written again is changed in place, because the partial segment
 //! takes effect whole or not at all (engine invariant 2).
 
+mod tables;
+
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::AlignedBuf;
@@ -19,6 +21,9 @@ use dendro_format::{
     checksum_append,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use tables::{Placed, Short};
+pub(crate) use tables::{RecordRef, Tables};
 
 /// The minimum room in which a partial segment is begun: any single change fits in it.
 pub(crate) const MIN_CAPACITY_BYTES: usize = 4 * PAGE_SIZE;
@@ -123,27 +128,6 @@ pub(crate) struct Partial {
     /// Put records that may still be changed, by branch, list and index.
     puts: FxHashMap<(u32, u64, u64), usize>,
     deleted_lists: FxHashSet<u64>,
-}
-
-/// Where the records name a block: for a whole page the place of its checksum, for a short block
-/// the place of its record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordRef(u32);
-
-/// A block that may still be changed in place.
-#[derive(Clone, Copy, Debug)]
-struct Placed {
-    offset: u32,
-    record_ref: RecordRef,
-    /// Where the records of the main log's open partial segment also name the block, if the block
-    /// lies in a payload stream.
-    named: Option<RecordRef>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Short {
-    placed: Placed,
-    room: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -291,6 +275,7 @@ impl Partial {
         segment_offset: u64,
         offset_bytes: u32,
         epoch: u64,
+        Tables { records, pages, shorts, puts, deleted_lists }: Tables,
     ) -> Self {
         let capacity = capacity.min(buf.len());
         Self {
@@ -302,7 +287,7 @@ impl Partial {
             tail: PAGE_SIZE,
             short_at: HEADER_LEN_BYTES,
             short_end: PAGE_SIZE,
-            records: Vec::new(),
+            records,
             epoch,
             context: RecordContext::start(epoch),
             void_bytes: 0,
@@ -313,11 +298,11 @@ impl Partial {
                 short_end: PAGE_SIZE,
             },
             run: None,
-            pages: Vec::new(),
+            pages,
             next_named: 0,
-            shorts: Vec::new(),
-            puts: FxHashMap::default(),
-            deleted_lists: FxHashSet::default(),
+            shorts,
+            puts,
+            deleted_lists,
         }
     }
 
@@ -725,8 +710,8 @@ impl Partial {
     }
 
     /// Closes it: places the records and writes the header, whose lengths and place are set here.
-    /// Returns the buffer, the length in use, and the header's checksum.
-    pub(crate) fn close(mut self, header: PartialHeader) -> (AlignedBuf, usize, u32) {
+    /// Returns the buffer, the length in use, the header's checksum, and the tables.
+    pub(crate) fn close(mut self, header: PartialHeader) -> (AlignedBuf, usize, u32, Tables) {
         let complete_len = if self.void_bytes > 0 {
             record::compact(&mut self.records, self.complete_len)
         } else {
@@ -758,7 +743,10 @@ impl Partial {
             ..header
         };
         let crc32c = header.encode_into(&mut self.buf[..len]);
-        (self.buf, len, crc32c)
+        let Self { records, pages, shorts, puts, deleted_lists, .. } = self;
+        let mut tables = Tables { records, pages, shorts, puts, deleted_lists };
+        tables.clear();
+        (self.buf, len, crc32c, tables)
     }
 
     pub(crate) const fn segment(&self) -> SegmentNo {

@@ -25,20 +25,23 @@ pub(super) const AWAITS_NEXT: u8 = 1 << 6;
 /// The segment waits for the checkpoint that began last.
 pub(super) const AWAITS_LAST: u8 = 1 << 7;
 
-/// A time on the log clock, in [`TIME_UNIT_BYTES`].
+/// A time on the log clock, in [`TIME_UNIT_BYTES`]: 48 bits.
 #[derive(Clone, Copy, Debug, Default, FromZeros)]
-struct Moment([u16; 3]);
+#[repr(C, packed(2))]
+struct Moment {
+    low: u32,
+    high: u16,
+}
 
 impl Moment {
     const fn of(clock: u64) -> Self {
         let pages = clock / TIME_UNIT_BYTES;
         let pages = if pages > LAST_MOMENT { LAST_MOMENT } else { pages };
-        Self([pages as u16, (pages >> 16) as u16, (pages >> 32) as u16])
+        Self { low: pages as u32, high: (pages >> 32) as u16 }
     }
 
     const fn clock(self) -> u64 {
-        let [low, middle, high] = self.0;
-        (low as u64 | (middle as u64) << 16 | (high as u64) << 32) * TIME_UNIT_BYTES
+        (self.low as u64 | (self.high as u64) << 32) * TIME_UNIT_BYTES
     }
 }
 
@@ -158,8 +161,8 @@ impl Entry {
         let mean = self.written_at.clock();
         self.written_at = Moment::of(mean_written_at(self.live_bytes, mean, len_bytes, written_at));
         self.live_bytes = self.live_bytes.saturating_add(len_bytes);
-        self.filled_at = Moment::of(clock);
-        self.last_death = self.filled_at;
+        let now = Moment::of(clock);
+        (self.filled_at, self.last_death) = (now, now);
         self.deaths = 0;
     }
 
