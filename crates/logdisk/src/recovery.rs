@@ -20,8 +20,9 @@
 //!    is written. The superblock is durable before anything is given up that older checkpoints
 //!    need.
 //! 4. (recovery 4) Sequence numbers are never used twice. An unclean mount continues 2²⁰ behind the
-//!    highest number that it has seen anywhere. A new volume in the place of an old one with the
-//!    same UUID continues in the same way behind that one's.
+//!    highest number that it has seen anywhere, and 2⁴⁰ behind it after an accepted loss, because
+//!    it does not see all then. A new volume in the place of an old one with the same UUID
+//!    continues in the same way behind that one's.
 
 mod beyond;
 mod loss;
@@ -93,6 +94,11 @@ const WRITTEN_FEATURES: u64 =
 /// The sequence numbers that are skipped after a crash, so that no partial segment that was written
 /// before it and lost is taken for one that was written after it (recovery 4).
 const SEQ_SKIP: u64 = 1 << 20;
+
+/// The sequence numbers that are skipped after a loss. The highest number is not known then: where
+/// the beginning of a segment was overwritten, later parts of the lost log may still lie behind it.
+/// Their numbers are higher by less than this, which a million crashes do not use up.
+const SEQ_SKIP_AFTER_LOSS: u64 = 1 << 40;
 
 /// The parts of a volume that was found or made, for the rooms above.
 pub(crate) struct Recovered {
@@ -241,7 +247,7 @@ fn first_seq(device: &dyn Device, uuid: &Uuid) -> u64 {
     match Superblocks::find(device).map(Superblocks::into_newest) {
         Ok(earlier) if earlier.uuid == *uuid => {
             let mut reader = SegmentReader::new(device, earlier.layout, *uuid);
-            highest_seq(&mut reader).saturating_add(SEQ_SKIP)
+            highest_seq(&mut reader).saturating_add(SEQ_SKIP_AFTER_LOSS)
         }
         _ => 1,
     }
@@ -325,7 +331,8 @@ pub(crate) fn open(
     }
     if lost.is_some() {
         // Behind all others, so that no lost change comes back (recovery 4).
-        chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
+        let found = chain.next_seq.max(highest_seq(&mut reader()));
+        chain.next_seq = found.saturating_add(SEQ_SKIP_AFTER_LOSS);
         notes.extend(loss::find(&checkpoint, &chain, doubt.as_ref()));
         if options.on_loss == OnLoss::Skip {
             options.read_only = true;

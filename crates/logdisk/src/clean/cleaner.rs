@@ -342,13 +342,18 @@ impl Cleaner {
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // Survivors go to the main log in this case and leave the reserve untouched.
-            Choice::MostToGain | Choice::Only(_) => {
+            Choice::MostToGain | Choice::MostlyDead | Choice::Only(_) => {
                 batches_bytes.saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
             Choice::Policy | Choice::Idle | Choice::Fast => cleaning + 1,
         };
-        u64::from(engine.state().segments().clean_count()) > nodes + moves
-            && self.accounts.host_takes(&engine, batches_bytes)
+        let clean = u64::from(engine.state().segments().clean_count());
+        let suffices = match choice {
+            // No segment is taken, so none has to be left.
+            Choice::MostlyDead => clean >= nodes && moves == 0,
+            _ => clean > nodes + moves,
+        };
+        suffices && self.accounts.host_takes(&engine, batches_bytes)
     }
 
     /// Cleans one segment to its end, or as far as there is room. Returns whether there was a

@@ -21,6 +21,8 @@ const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
 /// The largest live share of a nearly empty segment. The survivors of four such segments take less
 /// than what is left of the segments that the streams are filling.
 const MOST_LIVE_OF_NEARLY_EMPTY: f64 = 0.0625;
+/// The largest live share of a segment that is cleaned into what is left of those segments alone.
+const MOST_LIVE_OF_MOSTLY_DEAD: f64 = 0.5;
 /// A segment with fewer dead bytes is not worth cleaning, unless space is needed now. Moving its
 /// live blocks, and the checkpoint after that, leave about as many bytes unused, so cleaning would
 /// never end.
@@ -49,6 +51,9 @@ pub(crate) enum Choice {
     /// The segment with the fewest live bytes, if it is nearly empty: moving its blocks takes no
     /// additional segment.
     NearlyEmpty,
+    /// The segment with the fewest live bytes, if it is mostly dead. Its blocks and the nodes that
+    /// this changes go to the segments that are being filled, as far as they have room.
+    MostlyDead,
     /// The segment that the policy picks.
     Policy,
     /// The segment that the policy picks among those with a small live share: there is time to wait
@@ -65,6 +70,11 @@ impl Choice {
     /// Whether it may be this segment.
     pub(super) fn concerns(self, segment: SegmentNo) -> bool {
         !matches!(self, Self::Only(only) if only != segment)
+    }
+
+    /// Whether the policy picks the segment.
+    const fn is_by_policy(self) -> bool {
+        matches!(self, Self::Policy | Self::Idle | Self::Fast)
     }
 }
 
@@ -155,13 +165,10 @@ impl Picking {
         choice: Choice,
     ) -> Option<(SegmentNo, BriefReadGuard<'v, Engine>)> {
         loop {
-            let picked = match choice {
-                Choice::MostToGain | Choice::NearlyEmpty | Choice::Only(_) => {
-                    self.emptiest(volume, choice)?
-                }
-                Choice::Policy | Choice::Idle | Choice::Fast => {
-                    self.picked_by_policy(volume, choice)?
-                }
+            let picked = if choice.is_by_policy() {
+                self.picked_by_policy(volume, choice)?
+            } else {
+                self.emptiest(volume, choice)?
             };
             let engine = volume.read();
             let segment = SegmentNo(picked.number);
@@ -282,7 +289,7 @@ fn is_candidate(
     // still while no client writes; so these are candidates at any age.
     let young_bytes = NODES_LIVE_SEGMENTS * segments.layout().segment_size_bytes();
     may_be_cleaned
-        && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty | Choice::Only(_))
+        && (!choice.is_by_policy()
             || segments.head(segment) != Head::Map
             || view.live_bytes < most_live_bytes(segments.layout(), Choice::NearlyEmpty)
             || engine.state().clock().saturating_sub(view.filled_at) >= young_bytes)
@@ -295,6 +302,7 @@ pub(super) fn most_live_bytes(layout: Layout, choice: Choice) -> u32 {
     let share = match choice {
         Choice::MostToGain => MOST_LIVE,
         Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
+        Choice::MostlyDead => MOST_LIVE_OF_MOSTLY_DEAD,
         Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
         Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
         Choice::Fast | Choice::Only(_) => return u32::MAX,

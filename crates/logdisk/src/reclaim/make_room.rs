@@ -30,7 +30,8 @@ const MAX_FRUITLESS_SEGMENTS: u64 = 4;
 const MAX_ATTEMPTS: u32 = 64;
 /// The number of attempts after which hardly more is gained than cleaning takes.
 const STUCK_AFTER: u32 = 4;
-/// The number of nearly empty segments that are cleaned when there is no room for more.
+/// The number of nearly empty or mostly dead segments that are cleaned when there is no room for
+/// more.
 const MAX_NEARLY_EMPTY: usize = 4;
 /// The number of segments that a commit cleans before it takes a checkpoint, if there is room for
 /// their blocks. On a small, full volume the nodes would take all that fewer segments give.
@@ -338,6 +339,14 @@ impl RoomMaker {
                 if !self.may_clean_more(0)
                     || !self.cleaner.clean_now(Choice::NearlyEmpty, &is_enough)?
                 {
+                    break;
+                }
+            }
+        }
+        // After crashes in a row, so few segments can be clean that none may be taken.
+        if is_thorough && !is_enough(&self.volume.read()) {
+            for _ in 0..MAX_NEARLY_EMPTY {
+                if !self.cleaner.clean_now(Choice::MostlyDead, &is_enough)? {
                     break;
                 }
             }

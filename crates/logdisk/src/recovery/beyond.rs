@@ -45,7 +45,7 @@ pub(super) enum Candidates<'a> {
     All,
 }
 
-/// The highest number of a partial segment of the main log, wherever it lies.
+/// The highest number of a partial segment of the main log in the segments that begin with one.
 pub(super) fn highest_seq(reader: &mut SegmentReader<'_>) -> u64 {
     let mut block = AlignedBuf::zeroed(PAGE_SIZE);
     let mut highest = 0;

@@ -425,3 +425,38 @@ fn a_torn_superblock_behind_one_that_left_its_slot_empty_is_no_loss_later() {
     let (_, disk) = reopened(&device.to_bytes());
     assert_eq!(units(&disk), UNITS);
 }
+
+#[test]
+fn a_lost_part_of_the_log_is_not_found_again_where_the_start_of_its_segment_was_overwritten() {
+    let (device, disk) = disk_with(1);
+    disk.checkpoint().expect("the device works");
+    drop(disk);
+    // After each crash the log goes on in another segment, behind a checkpoint of its own.
+    let mut image = device.to_bytes();
+    let lost: Vec<_> = (0..2)
+        .map(|_| {
+            let (device, disk) = open(&image, OpenOptions::default());
+            let disk = disk.expect("nothing is lost");
+            for unit in 0..8 {
+                let mut aru = Aru::new(View::HEAD);
+                aru.put_record(LIST, 1 << 40, &[unit][..]);
+                disk.commit(aru).expect("there is room");
+                disk.flush(CommitSeq::LATEST).expect("the device works");
+            }
+            image = device.to_bytes();
+            let (first, _) = partials(&image)[0].clone();
+            assert!((first.start as u64).is_multiple_of(SEGMENT_BYTES), "it is a new segment");
+            (superblock_and_checkpoint(&image).1, first.start)
+        })
+        .collect();
+    // The second checkpoint is lost. The segment of the first log was filled with something else, of
+    // that of the second one only the start.
+    image[lost[1].0.clone()].fill(0);
+    image[lost[0].1..][..SEGMENT_BYTES as usize].fill(0);
+    image[lost[1].1..][..PAGE_SIZE].fill(0);
+    assert!(matches!(open(&image, OpenOptions::default()).1, Err(Error::Lost(_))));
+    let (device, disk) = open(&image, truncating());
+    assert_eq!(units(&disk.expect("the loss is accepted")), UNITS);
+    let (_, disk) = open(&device.to_bytes(), OpenOptions::default());
+    assert_eq!(units(&disk.expect("nothing else is lost")), UNITS);
+}

@@ -8,3 +8,8 @@ fn everything_on_a_full_volume_can_be_removed_and_all_space_comes_back() {
     emptied::run_seeds(1..41, 2, &tally, &|failure| eprintln!("{failure}"));
     assert_eq!(tally.failed(), 0, "{tally}");
 }
+
+#[test]
+fn a_volume_that_crashes_in_a_row_left_one_clean_segment_can_be_emptied() {
+    emptied::run(600_734).unwrap();
+}
