@@ -247,10 +247,15 @@ fn first_seq(device: &dyn Device, uuid: &Uuid) -> u64 {
     match Superblocks::find(device).map(Superblocks::into_newest) {
         Ok(earlier) if earlier.uuid == *uuid => {
             let mut reader = SegmentReader::new(device, earlier.layout, *uuid);
-            highest_seq(&mut reader).saturating_add(SEQ_SKIP_AFTER_LOSS)
+            seq_after_loss(0, &mut reader)
         }
         _ => 1,
     }
+}
+
+/// The first number behind all that a log may have had which is lost from `next_seq` on.
+fn seq_after_loss(next_seq: u64, reader: &mut SegmentReader<'_>) -> u64 {
+    next_seq.max(highest_seq(reader)).saturating_add(SEQ_SKIP_AFTER_LOSS)
 }
 
 /// Overwrites the places of superblocks, whatever they hold.
@@ -331,8 +336,7 @@ pub(crate) fn open(
     }
     if lost.is_some() {
         // Behind all others, so that no lost change comes back (recovery 4).
-        let found = chain.next_seq.max(highest_seq(&mut reader()));
-        chain.next_seq = found.saturating_add(SEQ_SKIP_AFTER_LOSS);
+        chain.next_seq = seq_after_loss(chain.next_seq, &mut reader());
         notes.extend(loss::find(&checkpoint, &chain, doubt.as_ref()));
         if options.on_loss == OnLoss::Skip {
             options.read_only = true;

@@ -449,8 +449,8 @@ fn a_lost_part_of_the_log_is_not_found_again_where_the_start_of_its_segment_was_
             (superblock_and_checkpoint(&image).1, first.start)
         })
         .collect();
-    // The second checkpoint is lost. The segment of the first log was filled with something else, of
-    // that of the second one only the start.
+    // The second checkpoint is lost. The first log's segment was filled with something else, and of
+    // the second one's only the start.
     image[lost[1].0.clone()].fill(0);
     image[lost[0].1..][..SEGMENT_BYTES as usize].fill(0);
     image[lost[1].1..][..PAGE_SIZE].fill(0);
