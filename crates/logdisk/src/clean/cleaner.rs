@@ -51,8 +51,10 @@ pub const CLEANER_NICENESS: i32 = 10;
 const BATCH_LEN: usize = 64;
 const BATCH_PAGE_BYTES: u64 = (BATCH_LEN * PAGE_SIZE) as u64;
 const _: () = assert!(BATCH_PAGE_BYTES >= CHUNK_PAGES * MAX_FRAME_LEN_BYTES as u64);
-/// The bytes that a batch takes in the log, with its records.
-const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
+/// More than the records of one block take, with its share of headers.
+const BLOCK_RECORDS_BYTES: usize = PAGE_SIZE / 8;
+/// The bytes that a batch takes in the log at most, with its records.
+const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + BLOCK_RECORDS_BYTES)) as u64;
 /// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
 /// one by a writer that waits for room.
 const MAX_JOBS: usize = 3;
@@ -132,6 +134,15 @@ impl CleaningJob {
         let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
         let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
         (dead_bytes / batches) as i64
+    }
+
+    /// What the next step writes to the log at most. Nodes are written by the next checkpoint.
+    fn step_bytes(&self) -> u64 {
+        let left = &self.blocks[self.moved..];
+        let batch = &left[..batch_len(left)];
+        let records_bytes = ((batch.len() + 1) * BLOCK_RECORDS_BYTES) as u64;
+        let bytes = named_page::len_bytes(batch) + records_bytes;
+        if batch.is_empty() { 0 } else { bytes.min(BATCH_BYTES) }
     }
 }
 
@@ -259,7 +270,7 @@ impl Cleaner {
         }
         self.drop_empty_jobs();
         // A job that was begun while there was room may have to wait for a checkpoint now.
-        let may_continue = self.may_continue(choice);
+        let may_continue = self.may_continue(choice, BATCH_BYTES);
         let job = {
             let mut cleaning = self.cleaning.lock();
             if !may_continue && !cleaning.jobs.is_empty() {
@@ -328,9 +339,9 @@ impl Cleaner {
             && counts.clean > self.accounts.checkpoint_reserve(&engine)
     }
 
-    /// Whether the clean segments suffice for one more batch of each cleaning thread and for a
-    /// checkpoint after that.
-    fn may_continue(&self, choice: Choice) -> bool {
+    /// Whether the clean segments suffice for a step that writes `step_bytes`, for one more batch of
+    /// each other cleaning thread and for a checkpoint after that.
+    fn may_continue(&self, choice: Choice, step_bytes: u64) -> bool {
         let cleaning = {
             let cleaning = self.cleaning.lock();
             cleaning.running_count().max(1) as u64
@@ -338,7 +349,7 @@ impl Cleaner {
         let engine = self.volume.read();
         let size = self.volume.layout().segment_size_bytes();
         let nodes = u64::from(self.accounts.node_segments(&engine));
-        let batches_bytes = cleaning * BATCH_BYTES;
+        let batches_bytes = (cleaning - 1) * BATCH_BYTES + step_bytes;
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // Survivors go to the main log in this case and leave the reserve untouched.
@@ -396,7 +407,7 @@ impl Cleaner {
         };
         let mut has_progressed = job.is_none();
         while let Some(current) = job {
-            if !self.may_continue(choice) {
+            if !self.may_continue(choice, current.step_bytes()) {
                 self.cleaning.lock().jobs.push_front(current);
                 self.progressed.notify_all();
                 break;
