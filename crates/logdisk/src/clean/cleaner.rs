@@ -339,8 +339,8 @@ impl Cleaner {
             && counts.clean > self.accounts.checkpoint_reserve(&engine)
     }
 
-    /// Whether the clean segments suffice for a step that writes `step_bytes`, for one more batch of
-    /// each other cleaning thread and for a checkpoint after that.
+    /// Whether the clean segments suffice for a step that writes `step_bytes`, for one more batch
+    /// of each other cleaning thread and for a checkpoint after that.
     fn may_continue(&self, choice: Choice, step_bytes: u64) -> bool {
         let cleaning = {
             let cleaning = self.cleaning.lock();

@@ -11,7 +11,7 @@ fn everything_on_a_full_volume_can_be_removed_and_all_space_comes_back() {
 
 #[test]
 fn a_volume_with_one_clean_segment_or_two_can_be_emptied() {
-    // Crashes in a row have used up the reserve of the first one, and a checkpoint that of the second.
+    // Crashes in a row have used up the reserve of the first one, a checkpoint that of the second.
     for seed in [600_734, 800_640] {
         emptied::run(seed).unwrap();
     }
