@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// A point in time: nanoseconds since 1970-01-01T00:00:00Z, negative before it.
 ///
 /// 64 bits cover the years 1677 to 2262. Times of files, which users set at will, have a wider
@@ -79,11 +77,6 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
 pub trait Clock: Send + Sync {
     /// The time now. An administrator can set the real clock back, so no order may depend on it.
     fn now(&self) -> Timestamp;
-
-    /// The time of the last tick, up to some milliseconds ago, where that costs less to read.
-    fn last_tick(&self) -> Timestamp {
-        self.now()
-    }
 }
 
 /// The machine's wall clock.
@@ -98,11 +91,6 @@ impl Clock for SystemClock {
             Err(before) => i64::try_from(before.duration().as_nanos()).map(|nanos| -nanos),
         };
         Timestamp(nanos.unwrap_or(i64::MAX))
-    }
-
-    fn last_tick(&self) -> Timestamp {
-        let tick = clock_gettime(ClockId::RealtimeCoarse);
-        Timestamp(tick.tv_sec.saturating_mul(1_000_000_000).saturating_add(tick.tv_nsec))
     }
 }
 
@@ -146,12 +134,6 @@ mod tests {
     fn a_time_before_1970_splits_into_a_floor_and_a_positive_rest() {
         let time = Timestamp(-1);
         assert_eq!((time.secs(), time.subsec_nanos()), (-1, 999_999_999));
-    }
-
-    #[test]
-    fn the_last_tick_of_the_system_is_at_most_a_second_ago() {
-        let (before, tick, after) = (SystemClock.now(), SystemClock.last_tick(), SystemClock.now());
-        assert!(tick <= after && before.since(tick).as_secs() == 0, "{before} {tick} {after}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Host {
 
     /// Whether the host should be asked again. Of several threads only one gets true.
     fn is_look_due(&self) -> bool {
-        let now = self.clock.last_tick();
+        let now = self.clock.now();
         let before = self.looked_at_ns.load(Ordering::Relaxed);
         let is_recent =
             now.0 >= before && before != i64::MIN && now.since(Timestamp(before)) < LOOK_EVERY;
