@@ -366,7 +366,10 @@ pub(crate) fn open(
                 Error::Failed("no clean segment is left in which the log can continue".into())
             })?
     };
-    let checkpoints = Checkpoints::after(&checkpoint, map_head, !continues && lost.is_none());
+    // The segment of an older checkpoint may have been filled anew with what is needed (recovery 2).
+    let may_continue_map =
+        !continues && !chain.segments(&checkpoint).contains(&checkpoint.map.segment);
+    let checkpoints = Checkpoints::after(&checkpoint, map_head, may_continue_map);
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let cache = options.cache_size_bytes;
     let mut engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, cache);

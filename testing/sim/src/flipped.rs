@@ -144,7 +144,7 @@ fn flip(
             if has_written {
                 return Err(describe(format!("something was written to what is lost: {what}")));
             }
-            check_given_up(system, run, &image, &options)
+            check_given_up(system, run, &image, rng, &options)
                 .map_err(|why| describe(format!("{what}: {why}")))?;
         }
         Err(_) => drop(count(&tally.unreadable)),
@@ -152,11 +152,12 @@ fn flip(
     Ok(())
 }
 
-/// Examines what is lost, and accepts the loss.
+/// Examines what is lost, and accepts the loss. A crash meanwhile costs nothing more.
 fn check_given_up(
     system: &DiskSystem<LogEngine>,
     run: &Run<DiskState>,
     image: &Arc<SimDevice>,
+    rng: &mut Rng,
     options: &dyn Fn(bool, OnLoss) -> OpenOptions,
 ) -> Outcome<()> {
     let shown = open(system, image, options(true, OnLoss::Stop));
@@ -168,11 +169,21 @@ fn check_given_up(
     }
     let disk = match open(system, image, options(false, OnLoss::Truncate)) {
         Ok(disk) => disk,
-        // Where the map is damaged too, or there is no room for a checkpoint.
-        Err(error) if shown.is_err() || matches!(error, Error::Failed(_)) => return Ok(()),
+        // The map is damaged too.
+        Err(_) if shown.is_err() => return Ok(()),
         Err(error) => return Err(format!("it cannot be given up: {error}")),
     };
     let Ok(shown) = shown else { return Ok(()) };
+    let recording = image.take_recording().ok_or("the recording was taken")?;
+    let event = rng.below(recording.len() as u64 + 1) as usize;
+    let style = CrashStyle::draw(rng);
+    let cut_off = Arc::new(recording.image_at(event, rng, style));
+    let accepted = open(system, &cut_off, options(false, OnLoss::Truncate))
+        .and_then(|disk| system.read(&disk))
+        .map_err(|error| format!("cut off at event {event}, {style:?}: {error}"))?;
+    if accepted.main().diff(shown.main()).is_some() {
+        return Err(format!("cut off at event {event}, {style:?}, it is not what was shown"));
+    }
     let kept = ModelVersions::read_from(&disk).map_err(|error| error.to_string())?;
     if kept.main().diff(shown.main()).is_some() {
         return Err("given up, it is not what was shown".into());

@@ -59,8 +59,8 @@ impl Checkpointer {
     }
 
     /// Continues the map stream behind the checkpoint from which the volume was recovered, where a
-    /// checkpoint that a crash interrupted may have left nodes. A nearly full volume may have no
-    /// other room after a crash, and could not be opened otherwise.
+    /// checkpoint that a crash interrupted, or a damaged one that is given up, may have left nodes.
+    /// A nearly full volume may have no other room, and could not be opened otherwise.
     fn continue_behind_recovered(&self, checkpoints: &mut Checkpoints) -> Option<Partial> {
         let end = checkpoints.recovered_end.take()?;
         let layout = self.volume.layout();
