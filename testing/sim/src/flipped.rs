@@ -18,7 +18,7 @@ use dendro_check::Volume;
 use dendro_device::Device;
 use dendro_device::sim::{CrashStyle, EventKind, Recording, SimDevice};
 use dendro_disk::model::ModelVersions;
-use dendro_disk::{Error, LogicalDisk};
+use dendro_disk::{Error, Lid, LogicalDisk};
 use dendro_format::Record;
 use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
 
@@ -27,10 +27,14 @@ use crate::disk::{DiskState, DiskSystem, FoundDisk};
 use crate::log::LogEngine;
 use crate::seeds;
 use crate::system::{Outcome, System};
+use crate::trace::Trace;
 use crate::workload;
 
 /// Bits flipped on crash images of one run.
 const FLIPS_PER_RUN: u64 = 40;
+/// Steps of work after a loss was accepted, and bits flipped on crash images of them.
+const STEPS_AFTER_LOSS: usize = 30;
+const FLIPS_AFTER_LOSS: u64 = 4;
 
 /// The results of the flips.
 #[derive(Debug, Default)]
@@ -101,25 +105,59 @@ pub fn run_seed(seed: u64, tally: &Tally) -> Result<(), Failure> {
     let failed = |message| Failure { seed, crash: None, message };
     for number in 0..FLIPS_PER_RUN {
         let mut rng = Rng::new(seed ^ number.rotate_left(20));
-        crash::without_panic(|| flip(&system, &run, &mut rng, tally))
+        let flip = || {
+            match flip(&system, &run, None, &mut rng, tally)? {
+                // What is kept must be told apart from what there is.
+                Some((image, kept)) if system.versions_percent > 0 && rng.chance(40) => {
+                    flip_again(&system, &run, (&image, kept), &mut rng, tally)
+                }
+                _ => Ok(()),
+            }
+        };
+        crash::without_panic(flip)
             .map_err(|message| failed(format!("flip {number}: {message}")))?;
     }
     Ok(())
 }
 
-fn flip(
+/// Continues on a volume whose loss was accepted, and flips bits on crash images of that.
+fn flip_again(
     system: &DiskSystem<LogEngine>,
-    run: &Run<DiskState>,
+    before: &Run<DiskState>,
+    (image, kept): (&Arc<SimDevice>, ModelVersions),
     rng: &mut Rng,
     tally: &Tally,
 ) -> Outcome<()> {
+    let mut trace = Trace::new(DiskState { contents: kept, highest_list: Lid(0) });
+    image.start_recording();
+    system
+        .work(image, rng, STEPS_AFTER_LOSS, &mut trace)
+        .map_err(|error| format!("work after an accepted loss: {error}"))?;
+    let recording = image.take_recording().ok_or("the recording was taken")?;
+    let run = Run { seed: 0, recording, trace };
+    for number in 0..FLIPS_AFTER_LOSS {
+        flip(system, &run, Some(before), rng, tally)
+            .map_err(|message| format!("after an accepted loss, flip {number}: {message}"))?;
+    }
+    Ok(())
+}
+
+/// Flips a bit on an image of `run`, which continued a volume that has lost what came last
+/// `before`. If the bit loses something, returns the volume after the loss was accepted.
+fn flip(
+    system: &DiskSystem<LogEngine>,
+    run: &Run<DiskState>,
+    before: Option<&Run<DiskState>>,
+    rng: &mut Rng,
+    tally: &Tally,
+) -> Outcome<Option<(Arc<SimDevice>, ModelVersions)>> {
     let event = rng.below(run.recording.len() as u64 + 1) as usize;
     let style = CrashStyle::draw(rng);
     let image = Arc::new(run.recording.image_at(event, rng, style));
     let parts = Parts::of(&image)?;
     let drawn = parts.draw(rng, &run.recording, event);
     // The device may have become shorter since.
-    let Some(place) = drawn.filter(|place| *place < image.len_bytes()) else { return Ok(()) };
+    let Some(place) = drawn.filter(|place| *place < image.len_bytes()) else { return Ok(None) };
     image.corrupt(place..place + 1, 1);
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     let describe = |what: String| format!("event {event}, {style:?}, byte {place}: {what}");
@@ -130,7 +168,7 @@ fn flip(
         Ok(disk) => {
             let Ok(found) = read(system, &disk) else {
                 count(&tally.unreadable);
-                return Ok(());
+                return Ok(None);
             };
             let has_told = !disk.recovery_notes().is_empty();
             run.trace
@@ -144,36 +182,44 @@ fn flip(
             if has_written {
                 return Err(describe(format!("something was written to what is lost: {what}")));
             }
-            check_given_up(system, run, &image, rng, &options)
+            let was = |found: &ModelVersions| {
+                let is_before = |state: &DiskState| state.contents.main().diff(found.main());
+                run.trace.states().any(|state| state.contents == *found)
+                    || before
+                        .is_some_and(|run| run.trace.states().any(|it| is_before(it).is_none()))
+            };
+            let kept = check_given_up(system, &was, &image, rng, &options)
                 .map_err(|why| describe(format!("{what}: {why}")))?;
+            return Ok(kept.map(|kept| (image, kept)));
         }
         Err(_) => drop(count(&tally.unreadable)),
     }
-    Ok(())
+    Ok(None)
 }
 
-/// Examines what is lost, and accepts the loss. A crash meanwhile costs nothing more.
+/// Examines what is lost, and accepts the loss. A crash meanwhile costs nothing more. Returns what
+/// there is then, if it can be read.
 fn check_given_up(
     system: &DiskSystem<LogEngine>,
-    run: &Run<DiskState>,
+    was: &dyn Fn(&ModelVersions) -> bool,
     image: &Arc<SimDevice>,
     rng: &mut Rng,
     options: &dyn Fn(bool, OnLoss) -> OpenOptions,
-) -> Outcome<()> {
+) -> Outcome<Option<ModelVersions>> {
     let shown = open(system, image, options(true, OnLoss::Stop));
     let shown = shown.and_then(|disk| system.read(&disk));
     if let Ok(shown) = &shown
-        && !run.trace.states().any(|state| state.contents == *shown)
+        && !was(shown)
     {
         return Err("opened for reading only it shows what never was".into());
     }
     let disk = match open(system, image, options(false, OnLoss::Truncate)) {
         Ok(disk) => disk,
         // The map is damaged too.
-        Err(_) if shown.is_err() => return Ok(()),
+        Err(_) if shown.is_err() => return Ok(None),
         Err(error) => return Err(format!("it cannot be given up: {error}")),
     };
-    let Ok(shown) = shown else { return Ok(()) };
+    let Ok(shown) = shown else { return Ok(None) };
     let recording = image.take_recording().ok_or("the recording was taken")?;
     let event = rng.below(recording.len() as u64 + 1) as usize;
     let style = CrashStyle::draw(rng);
@@ -197,7 +243,10 @@ fn check_given_up(
     let disk = open(system, image, options(false, OnLoss::Stop))
         .map_err(|error| format!("after it was given up: {error}"))?;
     let again = ModelVersions::read_from(&disk).map_err(|error| error.to_string())?;
-    if again == kept { Ok(()) } else { Err("what was given up is gone after a crash".into()) }
+    if again != kept {
+        return Err("what was given up is gone after a crash".into());
+    }
+    system.read(&disk).map(Some).map_err(|error| error.to_string())
 }
 
 fn open(
@@ -247,6 +296,22 @@ impl Parts {
                 unproven.push(base..base + u64::from(header.len_bytes));
                 unproven.extend(partial.records().flatten().flat_map(|at| blocks(at.record)));
             }
+        }
+        // What lies in spare segments is meant, too.
+        let retired = found.superblock.retired.iter();
+        let moved: Vec<_> = retired.filter_map(|one| one.moved_range(layout)).collect();
+        for ranges in [&mut telling, &mut unproven] {
+            let in_spares = |range: &Range<u64>| {
+                let range = range.clone();
+                let overlaps = moved.iter().map(move |&(offset, len_bytes, to)| {
+                    let start = range.start.max(offset);
+                    let end = range.end.min(offset + len_bytes).max(start);
+                    start - offset + to..end - offset + to
+                });
+                overlaps.filter(|range| !range.is_empty()).collect::<Vec<_>>()
+            };
+            let spares: Vec<_> = ranges.iter().flat_map(in_spares).collect();
+            ranges.extend(spares);
         }
         Ok(Self { telling, unproven })
     }

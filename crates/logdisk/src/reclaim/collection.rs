@@ -7,6 +7,8 @@
 //! 1. A collection changes nothing that any version sees, so it needs no record in the log. What a
 //!    crash undoes of it is done again.
 //! 2. The version table states that a collection is not finished until it is.
+//! 3. A list's own entries are pruned only if no version was deleted since the walk began. What the
+//!    walk has passed of the list for such a version would be found by no later walk.
 //!
 //! The walk looks for entries that were hidden by something written after the deleted version was
 //! made, and for entries that were themselves written after that. So it passes over all parts of
@@ -20,13 +22,12 @@ use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::{Error, Result};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Key, Space};
-use smallvec::SmallVec;
 
 use crate::checkpoint::unless_put_off;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::reclaim::prune::{CLIENTS_END, Pruner};
+use crate::reclaim::prune::{CLIENTS_END, OwnEntries, Pruner};
 use crate::volume::Volume;
 use crate::volume::holds::LockHolder;
 
@@ -46,8 +47,10 @@ struct Collection {
 
 /// One step of a walk.
 struct Step {
-    /// The ranges to be judged, each from its first key to before its second.
-    ranges: SmallVec<[(Key, Key); 2]>,
+    /// What is to be judged, from its first key to before its second.
+    range: (Key, Key),
+    /// What is to be judged afterwards.
+    own: Option<OwnEntries>,
     /// The progress of the walk when the step is done.
     next: Collection,
     has_unseen: bool,
@@ -94,7 +97,7 @@ impl Collector {
             *collection = None;
             return unless_put_off(self.end_collection(&at));
         };
-        if step.has_unseen && !unless_put_off(self.pruner.prune(&step.ranges))? {
+        if step.has_unseen && !unless_put_off(self.pruner.prune(step.range, step.own))? {
             return Ok(false);
         }
         *collection = Some(step.next);
@@ -161,22 +164,18 @@ impl Engine {
             || (goes_on && self.state().is_list_newer(list, at.since, nodes)?);
         let (own, content) =
             (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
-        let mut ranges = SmallVec::new();
-        if is_whole {
-            // The list's own entries are pruned last. As long as they exist, the whole list is
-            // visited, even by a walk that is repeated after a crash.
-            ranges.push((from.max(content), end));
-            if !goes_on {
-                ranges.push((own, content));
-            }
-        } else {
-            ranges.push((from, end));
-        }
-        let mut has_unseen = false;
-        for (from, to) in &ranges {
-            has_unseen |= self.state().has_unseen(from, to, nodes)?;
-        }
+        // The list's own entries are pruned last. As long as they exist, the whole list is visited,
+        // even by a walk that is repeated.
+        let range = if is_whole { (from.max(content), end) } else { (from, end) };
+        let own = (is_whole && !goes_on)
+            .then_some(OwnEntries { range: (own, content), deletions: at.deletions });
+        let has_unseen = self.state().has_unseen(&range.0, &range.1, nodes)?
+            || match own {
+                Some(own) => self.state().has_unseen(&own.range.0, &own.range.1, nodes)?,
+                None => false,
+            };
         let whole_list = (is_whole && goes_on).then_some(list);
-        Ok(Some(Step { ranges, next: Collection { next: end, whole_list, ..*at }, has_unseen }))
+        let next = Collection { next: end, whole_list, ..*at };
+        Ok(Some(Step { range, own, next, has_unseen }))
     }
 }

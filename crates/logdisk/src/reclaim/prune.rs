@@ -24,6 +24,16 @@ const STEP_LOG_BYTES: u64 = 256 << 10;
 /// The first key behind the lists of clients: what follows has no versions.
 pub(super) const CLIENTS_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
 
+/// The entries which say that a list exists or was deleted. A walk prunes them after the content of
+/// the list, which is found through them.
+#[derive(Clone, Copy)]
+pub(super) struct OwnEntries {
+    pub(super) range: (Key, Key),
+    /// The count of deletions when the walk began. If a version was deleted since, the content that
+    /// the walk has passed may not be pruned yet. Then the entries stay for the next walk.
+    pub(super) deletions: u64,
+}
+
 /// Prunes ranges of the map.
 pub(crate) struct Pruner {
     volume: Arc<Volume>,
@@ -42,12 +52,13 @@ impl Pruner {
         Self { volume, checkpointer, room_maker, pruned_count: AtomicU64::new(0) }
     }
 
-    /// Removes what no version sees from some ranges of the map, which must contain few entries.
+    /// Removes what no version sees from a range of the map, which must contain few entries, and
+    /// then from a list's own entries.
     ///
     /// # Errors
     /// [`Error::NoSpace`](dendro_disk::Error::NoSpace), or what reading the map returns: it cannot
     /// be done now.
-    pub(super) fn prune(&self, ranges: &[(Key, Key)]) -> Result<()> {
+    pub(super) fn prune(&self, (from, to): (Key, Key), own: Option<OwnEntries>) -> Result<()> {
         // A checkpoint writes the nodes that this changes, and there must be memory for them until
         // then.
         if self.volume.is_over_dirty_limit(&self.volume.read()) {
@@ -55,8 +66,11 @@ impl Pruner {
         }
         self.room_maker.with_room_to_reclaim(STEP_LOG_BYTES, |engine, nodes| {
             engine.transact(nodes, |engine| {
-                let mut ranges = ranges.iter();
-                ranges.try_for_each(|(from, to)| engine.state_mut().prune(from, to, false, nodes))
+                engine.state_mut().prune(&from, &to, false, nodes)?;
+                let deletions = engine.state().versions().deletions();
+                own.filter(|own| own.deletions == deletions).map_or(Ok(()), |own| {
+                    engine.state_mut().prune(&own.range.0, &own.range.1, false, nodes)
+                })
             })
         })?;
         self.pruned_count.fetch_add(1, Ordering::Release);

@@ -195,7 +195,7 @@ impl Remover {
         let (piece, has_unseen) =
             self.volume.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
         if has_unseen {
-            self.pruner.prune(&[(piece.from, piece.to)])?;
+            self.pruner.prune((piece.from, piece.to), None)?;
         }
         if piece.is_last {
             self.end_removal(list, at.times)?;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod collected_writes_survive_crashes;
+mod collections_leave_nothing;
 mod common;
 mod damaged_images_are_never_read_wrong;
 mod file_system_survives_crashes;
