@@ -361,14 +361,11 @@ pub(crate) fn open(
         if lost.is_none() {
             take_reused(&*device, state.segments_mut(), &checkpoint, &superblock, &chain)?;
         }
+        let why = "no clean segment is left in which the log can continue";
         fresh_head(state.segments_mut(), chain.next_seq.saturating_add(SEQ_SKIP), chain.prev_crc32c)
-            .ok_or_else(|| {
-                Error::Failed("no clean segment is left in which the log can continue".into())
-            })?
+            .ok_or_else(|| Error::Failed(why.into()))?
     };
-    // The segment of an older checkpoint may have been filled anew with what is needed (recovery 2).
-    let may_continue_map =
-        !continues && !chain.segments(&checkpoint).contains(&checkpoint.map.segment);
+    let may_continue_map = !continues && !chain.fills_map_segment(&checkpoint);
     let checkpoints = Checkpoints::after(&checkpoint, map_head, may_continue_map);
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let cache = options.cache_size_bytes;

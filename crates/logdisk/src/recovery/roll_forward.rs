@@ -104,6 +104,12 @@ impl Chain {
         segments.extend(self.partials.iter().map(|partial| partial.header.segment));
         segments
     }
+
+    /// Whether the log has filled the segment anew that held the map's end at the checkpoint. That
+    /// can be if the checkpoint is not the newest one (recovery 2).
+    pub(super) fn fills_map_segment(&self, checkpoint: &Checkpoint) -> bool {
+        self.segments(checkpoint).contains(&checkpoint.map.segment)
+    }
 }
 
 /// How a log is followed.
