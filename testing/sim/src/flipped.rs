@@ -183,10 +183,9 @@ fn flip(
                 return Err(describe(format!("something was written to what is lost: {what}")));
             }
             let was = |found: &ModelVersions| {
-                let is_before = |state: &DiskState| state.contents.main().diff(found.main());
+                let is_found = |it: &DiskState| it.contents.main().diff(found.main()).is_none();
                 run.trace.states().any(|state| state.contents == *found)
-                    || before
-                        .is_some_and(|run| run.trace.states().any(|it| is_before(it).is_none()))
+                    || before.is_some_and(|before| before.trace.states().any(is_found))
             };
             let kept = check_given_up(system, &was, &image, rng, &options)
                 .map_err(|why| describe(format!("{what}: {why}")))?;
@@ -297,20 +296,10 @@ impl Parts {
                 unproven.extend(partial.records().flatten().flat_map(|at| blocks(at.record)));
             }
         }
-        // What lies in spare segments is meant, too.
         let retired = found.superblock.retired.iter();
         let moved: Vec<_> = retired.filter_map(|one| one.moved_range(layout)).collect();
         for ranges in [&mut telling, &mut unproven] {
-            let in_spares = |range: &Range<u64>| {
-                let range = range.clone();
-                let overlaps = moved.iter().map(move |&(offset, len_bytes, to)| {
-                    let start = range.start.max(offset);
-                    let end = range.end.min(offset + len_bytes).max(start);
-                    start - offset + to..end - offset + to
-                });
-                overlaps.filter(|range| !range.is_empty()).collect::<Vec<_>>()
-            };
-            let spares: Vec<_> = ranges.iter().flat_map(in_spares).collect();
+            let spares: Vec<_> = ranges.iter().flat_map(|range| in_spares(range, &moved)).collect();
             ranges.extend(spares);
         }
         Ok(Self { telling, unproven })
@@ -339,6 +328,17 @@ impl Parts {
         }
         None
     }
+}
+
+/// Where parts of a range lie in spare segments. Each of `moved` has its offset, its length, and
+/// the offset to which it was moved.
+fn in_spares(range: &Range<u64>, moved: &[(u64, u64, u64)]) -> Vec<Range<u64>> {
+    let overlaps = moved.iter().map(|&(offset, len_bytes, to)| {
+        let start = range.start.max(offset);
+        let end = range.end.min(offset + len_bytes).max(start);
+        start - offset + to..end - offset + to
+    });
+    overlaps.filter(|range| !range.is_empty()).collect()
 }
 
 /// Where the blocks lie that a record names.
