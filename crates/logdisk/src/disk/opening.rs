@@ -93,6 +93,7 @@ impl LogDisk {
         }
         disk.finish_rearrangement()?;
         if keeps_heads {
+            disk.collect_remains()?;
             disk.keep_heads()?;
         }
         Ok(disk)
@@ -117,6 +118,14 @@ impl LogDisk {
             }
             finished => finished,
         }
+    }
+
+    /// Takes out what no version sees, after a loss was accepted. An older checkpoint has items
+    /// that were collected since, and others may lie where their blocks were. What is left of
+    /// them, for lack of room or because it cannot be read, is taken out in the background.
+    fn collect_remains(&self) -> Result<()> {
+        while self.removal_step()? || self.collection_step()? {}
+        self.checkpointer.take_if_it_fits(&|_| false)
     }
 
     /// Keeps the present state of every head as a snapshot, before anything is overwritten. The

@@ -665,6 +665,11 @@ impl Segments {
     }
 
     pub(crate) fn node_freed(&mut self, node: &NodePtr, clock: u64) {
+        // The log has no record of what frees a node. A payload stream may have filled the segment
+        // of a node if the log was rolled forward from an older checkpoint.
+        if self.head(self.layout.segment_of(node.addr)) == Head::Payload {
+            self.await_checkpoint(node.addr);
+        }
         self.node_bytes = self.node_bytes.saturating_sub(u64::from(node_footprint_bytes(node)));
         self.bytes_freed(node.addr, node_footprint_bytes(node), clock);
     }
