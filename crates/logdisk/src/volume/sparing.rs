@@ -9,9 +9,9 @@
 //! been torn.
 //!
 //! Invariants:
-//! 1. (sparing 1) The superblock that names a spare is durable before anything that lies in it
+//! 1. (sparing 1) Two superblocks that name a spare are durable before anything that lies in it
 //!    counts as written. So no flush returns, and no checkpoint is taken, whose data a crash could
-//!    make unfindable.
+//!    make unfindable, and damage to one superblock hides nothing.
 //! 2. (sparing 2) A segment that is named in the superblock's list is never filled again.
 
 use dendro_device::Device;
@@ -84,8 +84,7 @@ impl Volume {
             next.incompatible |= INCOMPATIBLE_RETIRED;
             next.clean = false;
             next.written = self.now();
-            let appended = superblocks::append(self.device.below(), &mut next);
-            appended.and_then(|()| self.flush_device()).map_err(|error| match error {
+            self.append_twice(&mut next).map_err(|error| match error {
                 Error::NoSpace { .. } => Refusal::NoSpace(error),
                 error => failed(&format!("; {error}")),
             })
@@ -102,6 +101,25 @@ impl Volume {
         drop(engine);
         self.publish_superblock(&mut superblock, next);
         self.back_up(&superblock).map_err(|error| failed(&format!("; {error}")))
+    }
+
+    /// Appends two superblocks like `next` and makes them durable; `next` gets the number of the
+    /// second one.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: there is none of them.
+    /// [`Error::Failed`] when the device fails.
+    fn append_twice(&self, next: &mut Superblock) -> Result<(), Error> {
+        let device = self.device.below();
+        superblocks::allocate_next(device, next)?;
+        superblocks::append(device, next)?;
+        next.seq = next.seq.wrapping_add(1);
+        let appended = superblocks::append(device, next).and_then(|()| self.flush_device());
+        appended.map_err(|error| match error {
+            // The first one may count already, so nothing else may come in its place.
+            Error::NoSpace { .. } => Error::Failed(error.to_string()),
+            error => error,
+        })
     }
 
     /// Writes bytes to a spare segment and returns that, if there is one that can be written. The

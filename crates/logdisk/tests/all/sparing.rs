@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dendro_base::Rng;
-use dendro_check::verify;
+use dendro_check::{find_superblocks, verify};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, OverlayDevice};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
@@ -164,7 +164,7 @@ fn a_place_that_cannot_be_written_costs_two_segments_and_nothing_else() {
 
 #[test]
 fn a_power_cut_at_any_moment_of_it_leaves_what_was_flushed() {
-    for (seed, calls) in (0..40_u64).flat_map(|seed| (0..=12).map(move |calls| (seed, calls))) {
+    for (seed, calls) in (0..40_u64).flat_map(|seed| (0..=14).map(move |calls| (seed, calls))) {
         let device = new_volume(seed);
         let disk = open(&device).expect("it was formatted");
         let list = new_list(&disk);
@@ -177,7 +177,7 @@ fn a_power_cut_at_any_moment_of_it_leaves_what_was_flushed() {
         disk.commit(aru).expect("it is taken into memory");
         written.extend((first..first + 3).map(|page| (page, 99)));
         // The first calls are writes that fail; what follows is the sparing.
-        device.cut_after_calls(if calls < 12 { calls } else { 1000 });
+        device.cut_after_calls(if calls < 14 { calls } else { 1000 });
         let is_flushed = disk.flush(CommitSeq::LATEST).is_ok();
         if seed % 2 == 0 {
             // The next calls are those of a checkpoint, which may meet the place, too.
@@ -192,6 +192,34 @@ fn a_power_cut_at_any_moment_of_it_leaves_what_was_flushed() {
             let report = verify(&*image, &dendro_check::Options::default());
             assert!(report.is_sound(), "{seed} {calls}: {report:?}");
         }
+    }
+}
+
+/// Only superblocks tell where a spare is, and a volume without backups has no others.
+#[test]
+fn damage_to_the_newest_superblock_hides_no_spare() {
+    for nth in 1..=6 {
+        let device = new_volume(nth);
+        let disk = open(&device).expect("it was formatted");
+        let list = new_list(&disk);
+        break_place(&device, nth, 0);
+        let mut contents = Contents::new();
+        for page in 0..6 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, page, vec![5; PAGE_SIZE]);
+            disk.commit(aru).expect("there is room");
+            disk.flush(CommitSeq::LATEST).expect("there are other places");
+            contents.insert(page, 5);
+            let image = Arc::new(device.crash_image(&mut Rng::new(nth), CrashStyle::Everything));
+            let found = find_superblocks(&*image).expect("it was formatted");
+            let newest = found.current();
+            assert_eq!(newest.superblock.retired.is_empty(), device.struck_count() == 0);
+            image.corrupt(newest.offset..newest.offset + 4096, 1);
+            let again = open(&image).expect("the log tells all that was flushed");
+            assert_ne!(again.recovery_notes(), [""; 0]);
+            assert_eq!(contents_of(&again, list), contents, "write {nth}, page {page}");
+        }
+        assert!(device.struck_count() > 0);
     }
 }
 
