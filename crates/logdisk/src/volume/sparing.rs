@@ -1,11 +1,11 @@
 //! Writes that the device refuses: the bytes go to a spare segment.
 //!
 //! The addresses of the bytes stay as they are, because records, checksums and the chain of the log
-//! contain them already. The superblock states that a range of the segment lies in the spare, at
+//! contain them already. Two superblocks state that a range of the segment lies in the spare, at
 //! the same offsets ([`dendro_format::retired`]), and [`crate::log::redirection`] reads and writes
 //! it there. What the failed write has left in the old place is never looked at.
 //!
-//! If power is cut before the superblock is durable, the log ends before the write, as if that had
+//! If power is cut before a superblock is durable, the log ends before the write, as if that had
 //! been torn.
 //!
 //! Invariants:
