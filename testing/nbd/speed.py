@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """How fast block devices are served, beside nbdkit's file plugin and qemu-nbd on a plain file.
 
-    speed.py [--dendro target/release/dendro] [--directory DIRECTORY] [--seconds 3] [--size 512]
+    speed.py [--dendro target/release/dendro] [--directory DIRECTORY] [--seconds 3] [--size 512] [--turns 5]
 
-fio asks each server over a Unix socket. For each work there are two figures: what is done in a
-second (MiB, or requests of 4 KiB), and the CPU time of the server for each MiB or request. The
-second one is of use on a machine that does other things, too. The files lie in DIRECTORY.
+fio asks each server over a Unix socket, one server after the other, on new files in each turn. For
+each work there are two figures, medians of all turns: what is done in a second (MiB, or requests of
+4 KiB), and the CPU time of the server for each MiB or request. The second one is of use on a machine
+that does other things, too. Behind them is what dendro does of what the others do, the median of the
+turns again. The files lie in DIRECTORY.
 """
 
 import argparse
@@ -13,7 +15,9 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -38,15 +42,20 @@ WORKS = [
 def servers(dendro, directory, size_mib):
     """The commands of the servers, by name; each listens at its socket."""
     volume, plain = directory / "volume", directory / "plain"
-    yield "dendro", [dendro, "nbd", "-q", "--socket", "{socket}", volume]
-    if shutil.which("nbdkit"):
-        yield "nbdkit file", ["nbdkit", "-f", "-U", "{socket}", "-e", "disk", "file", plain]
-    if shutil.which("qemu-nbd"):
-        yield "qemu-nbd", ["qemu-nbd", "-t", "-e", "8", "-x", "disk", "-f", "raw", "-k", "{socket}", plain]
     subprocess.run([dendro, "mkfs", "-q", "--size", f"{3 * size_mib}M", volume], check=True)
     subprocess.run([dendro, "-q", "block", "create", f"{volume}/disk", f"{size_mib}M"], check=True)
-    plain.write_bytes(b"")
-    os.truncate(plain, size_mib << 20)
+    yield "dendro", [dendro, "nbd", "-q", "--socket", "{socket}", volume]
+    if shutil.which("nbdkit"):
+        make_empty(plain, size_mib)
+        yield "nbdkit file", ["nbdkit", "-f", "-U", "{socket}", "-e", "disk", "file", plain]
+    if shutil.which("qemu-nbd"):
+        make_empty(plain, size_mib)
+        yield "qemu-nbd", ["qemu-nbd", "-t", "-e", "8", "-x", "disk", "-f", "raw", "-k", "{socket}", plain]
+
+
+def make_empty(path, size_mib):
+    path.write_bytes(b"")
+    os.truncate(path, size_mib << 20)
 
 
 def cpu_s(pid):
@@ -69,37 +78,53 @@ def measure(work, uri, pid, seconds, size_mib):
     return count / (side["runtime"] / 1000), used / count * 1e6
 
 
+def ask_all(args, directory, found):
+    """Has each server do all works, on new files. Returns the servers' names."""
+    os.environ["DENDRO_RUNTIME_DIR"] = str(directory / "run")
+    names = []
+    for name, command in servers(args.dendro, directory, args.size):
+        socket = directory / "socket"
+        socket.unlink(missing_ok=True)
+        command = [str(part).format(socket=socket) for part in command]
+        server = subprocess.Popen(command)
+        while not socket.exists():
+            assert server.poll() is None, f"{name} does not begin"
+            time.sleep(0.05)
+        time.sleep(0.5)
+        uri = f"nbd+unix:///disk?socket={socket}"
+        for work in WORKS:
+            done = measure(work, uri, server.pid, args.seconds, args.size)
+            found.setdefault((name, work[0]), []).append(done)
+        server.terminate()
+        server.wait()
+        names.append(name)
+    return names
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dendro", default=ROOT / "target/release/dendro")
     parser.add_argument("--directory", default=None)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--size", type=int, default=512, help="MiB")
+    parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=args.directory, prefix="dendro-nbd-") as directory:
-        directory = pathlib.Path(directory)
-        os.environ["DENDRO_RUNTIME_DIR"] = str(directory / "run")
-        found = {}
-        all_servers = list(servers(args.dendro, directory, args.size))
-        for name, command in all_servers:
-            socket = directory / "socket"
-            socket.unlink(missing_ok=True)
-            command = [str(part).format(socket=socket) for part in command]
-            server = subprocess.Popen(command)
-            while not socket.exists():
-                assert server.poll() is None, f"{name} does not begin"
-                time.sleep(0.05)
-            time.sleep(0.5)
-            uri = f"nbd+unix:///disk?socket={socket}"
-            for work in WORKS:
-                found[name, work[0]] = measure(work, uri, server.pid, args.seconds, args.size)
-            server.terminate()
-            server.wait()
-        names = [name for name, _ in all_servers]
-        print(f"{'':44}" + "".join(f"{name + ': /s, CPU µs':>28}" for name in names))
-        for work, _, _ in WORKS:
-            cells = (found[name, work] for name in names)
-            print(f"{work:44}" + "".join(f"{rate:18.0f}{cpu:10.1f}" for rate, cpu in cells))
+    found = {}
+    for turn in range(args.turns):
+        with tempfile.TemporaryDirectory(dir=args.directory, prefix="dendro-nbd-") as directory:
+            names = ask_all(args, pathlib.Path(directory), found)
+        print(f"turn {turn + 1} of {args.turns} is done", file=sys.stderr, flush=True)
+    print(f"{'':44}" + "".join(f"{name + ': /s, CPU µs':>28}" for name in names)
+          + "".join(f"{'of ' + name:>15}" for name in names[1:]))
+    for work, _, _ in WORKS:
+        rates = [[rate for rate, _ in found[name, work]] for name in names]
+        cells = [(statistics.median(rate), statistics.median(cpu for _, cpu in found[name, work]))
+                 for name, rate in zip(names, rates)]
+        # What one turn has beside what it has for the others.
+        shares = [statistics.median(own / other for own, other in zip(rates[0], others))
+                  for others in rates[1:]]
+        print(f"{work:44}" + "".join(f"{rate:18.0f}{cpu:10.1f}" for rate, cpu in cells)
+              + "".join(f"{share:15.2f}" for share in shares))
 
 
 if __name__ == "__main__":
