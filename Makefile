@@ -127,11 +127,11 @@ FUZZ_TARGETS ?= superblock partial records node checkpoint usage block image eng
 FUZZ_SECONDS ?= 60
 
 soak: setup
-	$(CARGO) run --release --package dendro-sim --bin soak -- $(ARGS)
+	$(CARGO) run --profile soak --package dendro-sim --bin soak -- $(ARGS)
 
 # More of them: make damage ARGS="--damaged 1000000 --from 5000"
 damage: setup
-	$(CARGO) run --release --package dendro-sim --bin soak -- $(or $(ARGS),--damaged 100000)
+	$(CARGO) run --profile soak --package dendro-sim --bin soak -- $(or $(ARGS),--damaged 100000)
 
 bench: setup
 	mkdir -p "$(DIR)"

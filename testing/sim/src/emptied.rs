@@ -1,10 +1,12 @@
 //! Volumes that are filled and emptied again: whatever a volume was filled with, everything can be
 //! removed, and all space is free afterwards.
 //!
-//! Volumes of different sizes are filled with files of different kinds. Some versions are made, and
-//! the remaining space is filled completely. Then everything is removed in some order, with or
+//! Volumes of different sizes are filled with files of different kinds, in the root or in
+//! directories ([`tree`]). Some versions are made, and the remaining space is filled completely. Then everything is removed in some order, with or
 //! without crashes, and with a random amount of background work. No removal may be refused. At the
 //! end, as much can be written as on the new volume.
+
+mod tree;
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +19,7 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_fs::testing::StepClock;
 use dendro_fs::{
-    Attr, Caller, FileSystem, FormatOptions, FsError, Ino, OpenOptions, Options, SetAttr,
+    Attr, Caller, FileKind, FileSystem, FormatOptions, FsError, Ino, OpenOptions, Options, SetAttr,
 };
 use dendro_logdisk::LogDisk;
 
@@ -25,6 +27,7 @@ use crate::disk::Engine;
 use crate::log::LogEngine;
 use crate::system::Outcome;
 use crate::tiered::Tiered;
+use tree::{Name, Tree};
 
 const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const PAGE: u64 = 4096;
@@ -61,6 +64,10 @@ struct Session {
     clock: Arc<StepClock>,
     step: u64,
     rng: Rng,
+    /// Where files are made, if not in the root.
+    tree: Option<Tree>,
+    /// How many crashes there have been.
+    crashes: u64,
     /// After how many of a thousand steps there is a crash.
     crash_per_mille: u64,
     /// After how many of a hundred steps there is background work.
@@ -188,8 +195,9 @@ impl Session {
         let (disk, fs) = mount(&engine, &device, &clock)?;
         let crash_per_mille = if rng.chance(60) { 0 } else { 1 };
         let background_percent = [0, 2, 30][rng.below(3) as usize];
+        let tree = Tree::draw(seed);
         let story = vec![format!(
-            "{} segments of {size} bytes, one in {one_in:?} fast, a cache of {} bytes, {:?}",
+            "{} segments of {size} bytes, one in {one_in:?} fast, a cache of {} bytes, {:?}, {tree:?}",
             len_bytes / size,
             engine.open.cache_size_bytes,
             engine.open.policy,
@@ -202,6 +210,8 @@ impl Session {
             clock,
             step: 0,
             rng,
+            tree,
+            crashes: 0,
             crash_per_mille,
             background_percent,
             snapshots: Vec::new(),
@@ -249,7 +259,7 @@ impl Session {
             self.remove_all()?;
             self.tell("everything was removed".into());
             self.delete_versions()?;
-            if self.names()?.is_empty() {
+            if self.names_in(Ino::ROOT)?.is_empty() {
                 break;
             }
         }
@@ -298,6 +308,10 @@ impl Session {
         let (disk, fs) = mount(&self.engine, &self.device, &self.clock)
             .map_err(|error| format!("after a crash: {error}"))?;
         (self.disk, self.fs) = (disk, fs);
+        self.crashes += 1;
+        if let Some(tree) = &mut self.tree {
+            tree.begin_again();
+        }
         // Versions that are lost need not be deleted, and lost deletions are done again.
         let table = self.disk.versions();
         self.snapshots = table.snapshots().map(|snapshot| snapshot.view()).collect();
@@ -363,14 +377,17 @@ impl Session {
     }
 
     fn create(&mut self, number: u64) -> Outcome<Option<Attr>> {
+        let Some(parent) = self.directory_for_file()? else { return Ok(None) };
         let name = format!("file-{number:08}");
-        Self::fits(self.fs.create(&ROOT, Ino::ROOT, name.as_bytes(), 0o644, OpenOptions::default()))
-            .map(|attr| {
-                attr.inspect(|attr| {
-                    self.fs.release(attr.ino);
-                    self.fs.forget(attr.ino, 1);
-                })
-            })
+        let options = OpenOptions::default();
+        let made = self.fs.create(&ROOT, parent, name.as_bytes(), 0o644, options);
+        let made = Self::fits(made)?;
+        if let Some(attr) = &made {
+            self.fs.release(attr.ino);
+            self.fs.forget(attr.ino, 1);
+            self.add_other(attr.ino, parent, &name)?;
+        }
+        Ok(made)
     }
 
     fn write_new(&mut self, number: u64, len: u64, piece: usize) -> Outcome<bool> {
@@ -458,61 +475,70 @@ impl Session {
         !self.snapshots.is_empty() || !self.branches.is_empty()
     }
 
-    fn names(&self) -> Outcome<Vec<(Ino, Vec<u8>)>> {
-        let mut names = Vec::new();
-        self.fs
-            .readdir(Ino::ROOT, 0, &mut |entry| {
-                if entry.name != b"." && entry.name != b".." {
-                    names.push((entry.ino, entry.name.to_vec()));
-                }
-                true
-            })
-            .map_err(text)?;
-        Ok(names)
-    }
-
-    /// Removes all files, in order, backwards or in random order. Some of them are truncated
-    /// before.
+    /// Removes everything, in order, backwards or in random order. Some files are truncated before.
     fn remove_all(&mut self) -> Outcome<()> {
         let order = self.rng.below(3);
         let cut_percent = [0, 0, 10][self.rng.below(3) as usize];
         let mut removed = 0;
-        loop {
-            let mut names = self.names()?;
-            if names.is_empty() {
-                return Ok(());
-            }
-            match order {
-                0 => {}
-                1 => names.reverse(),
-                _ => {
-                    for at in (1..names.len()).rev() {
-                        names.swap(at, self.rng.below(at as u64 + 1) as usize);
-                    }
+        while !self.names_in(Ino::ROOT)?.is_empty() {
+            self.remove_names(Ino::ROOT, order, cut_percent, &mut removed)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is in a directory, once.
+    fn remove_names(
+        &mut self,
+        parent: Ino,
+        order: u64,
+        cut_percent: u64,
+        removed: &mut u64,
+    ) -> Outcome<()> {
+        let mut names = self.names_in(parent)?;
+        match order {
+            0 => {}
+            1 => names.reverse(),
+            _ => {
+                for at in (1..names.len()).rev() {
+                    names.swap(at, self.rng.below(at as u64 + 1) as usize);
                 }
             }
-            for (ino, name) in names {
-                self.pause()?;
-                if self.rng.below(100) < cut_percent {
-                    let size = self.fs.getattr(ino).map_or(0, |attr| attr.size_bytes);
-                    let changes = SetAttr { size_bytes: Some(size / 2), ..SetAttr::default() };
-                    match self.fs.setattr(&ROOT, ino, &changes) {
-                        Ok(_) | Err(FsError::Stale | FsError::NotFound) => {}
-                        // A version keeps the page, so a new one has to be written.
-                        Err(FsError::Disk(dendro_disk::Error::NoSpace { .. }))
-                            if size > 2 && self.has_versions() => {}
-                        Err(error) => {
-                            return Err(format!("cutting number {removed} in half: {error}"));
-                        }
-                    }
+        }
+        for Name { ino, kind, name } in names {
+            self.pause()?;
+            let is_gone = if kind == FileKind::Directory {
+                let crashes = self.crashes;
+                self.remove_names(ino, order, cut_percent, removed)?;
+                self.remove_directory(parent, &name, crashes)
+            } else {
+                if kind == FileKind::Regular && self.rng.below(100) < cut_percent {
+                    self.cut_in_half(ino, *removed)?;
                 }
-                match self.fs.unlink(Ino::ROOT, &name) {
-                    Ok(()) => removed += 1,
+                match self.fs.unlink(parent, &name) {
+                    Ok(()) => Ok(true),
                     // After the crash it may exist again, so it is looked up.
-                    Err(FsError::NotFound | FsError::Stale) => {}
-                    Err(error) => return Err(format!("removing number {removed}: {error}")),
+                    Err(FsError::NotFound | FsError::Stale) => Ok(false),
+                    Err(error) => Err(error),
                 }
+            };
+            let is_gone = is_gone.map_err(|error| format!("removing number {removed}: {error}"))?;
+            *removed += u64::from(is_gone);
+        }
+        Ok(())
+    }
+
+    fn cut_in_half(&self, ino: Ino, removed: u64) -> Outcome<()> {
+        let size = self.fs.getattr(ino).map_or(0, |attr| attr.size_bytes);
+        let changes = SetAttr { size_bytes: Some(size / 2), ..SetAttr::default() };
+        match self.fs.setattr(&ROOT, ino, &changes) {
+            Ok(_) | Err(FsError::Stale | FsError::NotFound) => Ok(()),
+            // A version keeps the page, so a new one has to be written.
+            Err(FsError::Disk(dendro_disk::Error::NoSpace { .. }))
+                if size > 2 && self.has_versions() =>
+            {
+                Ok(())
             }
+            Err(error) => Err(format!("cutting number {removed} in half: {error}")),
         }
     }
 
@@ -528,6 +554,7 @@ impl Session {
 
     fn verify(&mut self) -> Outcome<()> {
         self.fs.shut_down().map_err(|error| format!("shutting down: {error}"))?;
+        self.tree = None;
         self.engine.verify(&*self.device)?;
         (self.disk, self.fs) = mount(&self.engine, &self.device, &self.clock)?;
         Ok(())
