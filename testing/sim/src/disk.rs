@@ -2,6 +2,7 @@
 //! the model.
 
 mod engine;
+mod promises;
 mod session;
 mod state;
 mod system;

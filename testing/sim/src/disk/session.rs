@@ -12,6 +12,7 @@ use dendro_disk::{
 };
 
 use super::engine::Engine;
+use super::promises::Awaited;
 use super::state::{DiskState, DiskSystem};
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
@@ -32,6 +33,8 @@ pub(super) struct Session<'a, E: Engine> {
     pub(super) device: &'a Arc<SimDevice>,
     pub(super) rng: &'a mut Rng,
     generator: Generator,
+    /// What is waited for to be durable.
+    pub(super) awaited: Vec<Awaited>,
     pub(super) trace: &'a mut Trace<DiskState>,
     units: Vec<Unit>,
     pub(super) life: Life<E::Disk>,
@@ -56,7 +59,7 @@ pub(super) struct Life<D> {
 
 impl<D> Life<D> {
     /// The state that the disk is in.
-    fn newest(&self) -> usize {
+    pub(super) fn newest(&self) -> usize {
         self.commits.last().map_or(self.opened_at, |&(_, entry)| entry)
     }
 }
@@ -122,7 +125,7 @@ fn has_forks(contents: &ModelVersions) -> bool {
 }
 
 /// What is in a version that there is.
-fn head_state(contents: &ModelVersions, view: View) -> &ModelState {
+pub(super) fn head_state(contents: &ModelVersions, view: View) -> &ModelState {
     contents.state(view).expect("it is one of the views")
 }
 
@@ -174,6 +177,7 @@ impl<'a, E: Engine> Session<'a, E> {
             self.device.inject(Fault::fail(Call::Read).nth(1 + self.rng.below(8)));
         }
         self = self.act()?;
+        self.hear();
         if reads_fail && !self.failed {
             let has_struck = self.device.struck_count() > struck_count;
             self.system.restore_faults(self.device);
@@ -338,6 +342,7 @@ impl<'a, E: Engine> Session<'a, E> {
         for op in &unit {
             aru.push(op.clone());
         }
+        self.set_conditions(&mut aru, &unit)?;
         let event_count = self.device.recorded_count();
         let answer = self.life.disk.commit(aru);
         self.follow_epochs(&unit, event_count);
@@ -373,6 +378,8 @@ impl<'a, E: Engine> Session<'a, E> {
             (Err(Error::ListExists(_)), Ok(())) if unit.iter().any(restores) => Ok(()),
             // How many entries of a list are left to be removed, the contents do not tell.
             (Err(Error::UnitTooLong), Ok(())) if makes_changed_list_again(&unit) => Ok(()),
+            // Nor how many groups the unit has changed before it puts off what comes then.
+            (Err(Error::UnitTooLong), Ok(())) if writes_behind_rearranging(&unit) => Ok(()),
             // What the unit builds on could not be read.
             (Err(Error::Io(_)), _) if self.has_struck() => Ok(()),
             (Err(error @ Error::Failed(_)), Ok(())) => {
@@ -459,22 +466,6 @@ impl<'a, E: Engine> Session<'a, E> {
         self.life.state = after.clone();
         let entry = self.trace.push(after, event_count);
         self.life.commits.push((seq, entry));
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Outcome<()> {
-        let flushed = match self.rng.below(4) {
-            0 if !self.life.commits.is_empty() => {
-                let which = self.rng.below(self.life.commits.len() as u64) as usize;
-                let (seq, entry) = self.life.commits[which];
-                self.life.disk.flush(seq).map(|()| entry)
-            }
-            _ => self.life.disk.flush(CommitSeq::LATEST).map(|()| self.life.newest()),
-        };
-        match flushed {
-            Ok(entry) => self.trace.promise(entry, self.device.recorded_count()),
-            Err(error) => self.notice(&format!("a flush failed: {error}"))?,
-        }
         Ok(())
     }
 
@@ -602,6 +593,7 @@ impl<'a, E: Engine> Session<'a, E> {
             device,
             rng,
             generator,
+            awaited: Vec::new(),
             trace,
             units: Vec::new(),
             life,
@@ -655,5 +647,26 @@ fn makes_changed_list_again(unit: &[Op<'_>]) -> bool {
         let is_deletion = |op: &Op<'_>| matches!(op, Op::DeleteList { list } if list == made);
         let last = unit[..at].iter().rposition(is_deletion);
         last.is_some_and(|last| !unit[..last].is_empty())
+    })
+}
+
+/// Whether a unit writes or zeroes pages of a list, or deletes it, behind a change of the list's
+/// pages that a large unit puts off.
+fn writes_behind_rearranging(unit: &[Op<'_>]) -> bool {
+    let is_put_off = |op: &&Op<'_>| {
+        matches!(op, Op::PunchPages { .. } | Op::MovePages { .. } | Op::SwapPages { .. })
+    };
+    unit.iter().enumerate().any(|(at, op)| {
+        let (Op::WritePages { list, .. }
+        | Op::WriteBytes { list, .. }
+        | Op::ZeroPages { list, .. }
+        | Op::DeleteList { list }) = op
+        else {
+            return false;
+        };
+        unit[..at].iter().filter(is_put_off).any(|op| {
+            let (a, b) = op.lists();
+            a == *list || b == *list
+        })
     })
 }
