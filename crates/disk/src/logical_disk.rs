@@ -151,9 +151,10 @@ pub trait LogicalDisk: Send + Sync {
     /// whoever needs it done does the rest.
     fn do_later(&self, _chore: Weak<dyn Chore>) {}
 
-    /// Makes what `list` has in `view` durable. Nothing is written if the list has not changed
-    /// since something later became durable. Otherwise everything before its last change becomes
-    /// durable too, because recovery is in the order of commits.
+    /// Makes what `list` has in `view` durable, and the view itself. Nothing is written if neither
+    /// the list nor the versions have changed since something later became durable. Otherwise
+    /// everything before that change becomes durable too, because recovery is in the order of
+    /// commits.
     ///
     /// # Errors
     /// As [`Self::flush`].

@@ -502,7 +502,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn flush_list(&self, view: View, list: Lid) -> Result<()> {
-        let noted = self.volume.read().noted_lists().map(|lists| lists.last_change(view, list));
+        let noted = self.volume.read().last_change(view, list);
         let last = noted.unwrap_or_else(|| {
             self.volume.write().changed_lists();
             CommitSeq::LATEST

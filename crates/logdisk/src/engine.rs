@@ -23,7 +23,7 @@ pub(crate) mod watched;
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
-use dendro_disk::{Aru, ChangedLists, CommitSeq, Error};
+use dendro_disk::{Aru, ChangedLists, CommitSeq, Error, Lid, View};
 use dendro_format::{Addr, Head, Layout, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     clock: Arc<dyn Clock>,
     /// Which lists have changed lately, once a client has asked.
     changed_lists: Option<ChangedLists>,
+    /// The last commit that changed the versions since the disk was opened.
+    last_versions_change: CommitSeq,
     watched_pages: WatchedPages,
     writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
@@ -132,6 +134,7 @@ impl Engine {
             uuid,
             clock,
             changed_lists: None,
+            last_versions_change: CommitSeq(0),
             watched_pages: WatchedPages::default(),
             writer: Arc::default(),
             pool: Vec::new(),
@@ -160,6 +163,18 @@ impl Engine {
     /// As [`Self::changed_lists`], if changes are being noted.
     pub(crate) const fn noted_lists(&self) -> Option<&ChangedLists> {
         self.changed_lists.as_ref()
+    }
+
+    /// The last commit that changed what `view` has of a list, or made the view, if changes are
+    /// being noted.
+    pub(crate) fn last_change(&self, view: View, list: Lid) -> Option<CommitSeq> {
+        let lists = self.changed_lists.as_ref()?;
+        Some(lists.last_change(view, list).max(self.last_versions_change))
+    }
+
+    /// Notes that the last commit has changed the versions.
+    pub(crate) const fn note_versions_changed(&mut self) {
+        self.last_versions_change = CommitSeq(self.commit_seq);
     }
 
     /// The pages that units under construction have read.

@@ -340,7 +340,8 @@ impl Cleaner {
     }
 
     /// Whether the clean segments suffice for a step that writes `step_bytes`, for one more batch
-    /// of each other cleaning thread and for a checkpoint after that.
+    /// of each other cleaning thread and for a checkpoint after that. Where it does not, a step
+    /// would leave its job as it is.
     fn may_continue(&self, choice: Choice, step_bytes: u64) -> bool {
         let cleaning = {
             let cleaning = self.cleaning.lock();
@@ -364,7 +365,9 @@ impl Cleaner {
             Choice::MostlyDead => clean >= nodes && moves == 0,
             _ => clean > nodes + moves,
         };
-        suffices && self.accounts.host_takes(&engine, batches_bytes)
+        suffices
+            && self.accounts.one_more_move_fits(&engine)
+            && self.accounts.host_takes(&engine, batches_bytes)
     }
 
     /// Cleans one segment to its end, or as far as there is room. Returns whether there was a
@@ -635,7 +638,12 @@ impl Cleaner {
             job.moved = upto;
             return Ok(true);
         }
-        move_nodes(&self.volume, &std::mem::take(&mut job.nodes))?;
+        let moved = move_nodes(&self.volume, &self.accounts, &job.nodes)?;
+        job.nodes.drain(..moved);
+        if !job.nodes.is_empty() {
+            // A checkpoint must write what is dirty first.
+            return Ok(true);
+        }
         let is_empty = self.volume.read().state().segments().live_bytes_of(job.victim) == 0;
         if is_empty || job.has_searched {
             return Ok(false);

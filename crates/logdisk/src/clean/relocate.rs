@@ -139,6 +139,10 @@ pub(super) fn move_blocks(
             while left > 0
                 && let Some(chunk) = rest.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)).next()
             {
+                if !accounts.one_more_move_fits(engine) {
+                    let (needed_bytes, available_bytes) = (PAGE_SIZE as u64, 0);
+                    return Err(Error::NoSpace { needed_bytes, available_bytes }.into());
+                }
                 engine.keep_segments(accounts.kept_from_survivors(engine).into());
                 let bytes = engine.relocate(chunk, None, nodes)?;
                 moved_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -192,14 +196,26 @@ pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result
     Ok(live)
 }
 
-/// Marks those of the nodes dirty that the map still has at these places.
-pub(super) fn move_nodes(volume: &Volume, found: &[(NodePtr, u8, Key)]) -> Result<()> {
-    for (place, level, first_key) in found {
-        volume.change(LockHolder::Cleaning, |engine, nodes| {
-            engine.state_mut().rewrite_node(place, *level, first_key, nodes)
+/// Marks those of the nodes dirty that the map still has at these places, as long as a checkpoint
+/// finds room for them. Returns how many of the places it has looked at.
+pub(super) fn move_nodes(
+    volume: &Volume,
+    accounts: &Accounts,
+    found: &[(NodePtr, u8, Key)],
+) -> Result<usize> {
+    for (at, (place, level, first_key)) in found.iter().enumerate() {
+        let fits = volume.change(LockHolder::Cleaning, |engine, nodes| {
+            if !accounts.one_more_move_fits(engine) {
+                return Ok(false);
+            }
+            engine.state_mut().rewrite_node(place, *level, first_key, nodes)?;
+            Ok(true)
         })?;
+        if !fits {
+            return Ok(at);
+        }
     }
-    Ok(())
+    Ok(found.len())
 }
 
 /// A search of the whole map for live blocks and nodes of a segment that its records do not name.

@@ -344,7 +344,7 @@ impl RoomMaker {
             }
         }
         // After crashes in a row, so few segments can be clean that none may be taken.
-        if is_thorough && !is_enough(&self.volume.read()) {
+        if is_thorough && !self.checkpoint_gains() && !is_enough(&self.volume.read()) {
             for _ in 0..MAX_NEARLY_EMPTY {
                 if !self.cleaner.clean_now(Choice::MostlyDead, &is_enough)? {
                     break;
@@ -410,6 +410,13 @@ impl RoomMaker {
         let pending = self.accounts.unreusable_segments(&engine);
         pending >= self.accounts.checkpoint_batch(&engine)
             && self.accounts.is_worth_writing_nodes(&engine, pending, true)
+    }
+
+    /// Whether a checkpoint frees more segments than it takes.
+    fn checkpoint_gains(&self) -> bool {
+        let engine = self.volume.read();
+        let pending = engine.state().segments().counts().pending;
+        pending > self.accounts.node_segments(&engine)
     }
 
     /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them

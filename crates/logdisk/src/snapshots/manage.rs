@@ -157,6 +157,7 @@ impl Engine {
         let epoch = self.state().versions().epoch();
         self.apply_system_records(VERSIONS_LIST, plan.records(), nodes)?;
         self.state_mut().change_versions(plan);
+        self.note_versions_changed();
         if self.state().versions().epoch() != epoch {
             self.end_changes();
         }

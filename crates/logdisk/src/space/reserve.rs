@@ -21,6 +21,10 @@ const MIN_DIRTY_BYTES: u64 = 256 << 10;
 /// More than one unit that gives space back makes dirty of the map: the nodes on the way to a few
 /// entries, and usage records.
 const MAX_RECLAIM_DIRTY_BYTES: u64 = 128 << 10;
+/// More than moving one block or node makes dirty: the nodes above it.
+const MAX_MOVE_DIRTY_BYTES: u64 = 4 * LEAF_LEN_BYTES as u64;
+/// What headers, records and nodes that do not fit leave unused of a segment of the map stream.
+const UNUSED_BYTES: u64 = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
 /// The most that a segment's usage record takes in the map.
 const MAX_USAGE_LEN_BYTES: u64 = 80;
 /// Moving nodes to other segments writes the nodes above them again: at worst all of these, which
@@ -365,11 +369,20 @@ impl Accounts {
     /// than the reserve leaves over.
     pub(crate) fn checkpoints_fit(&self, engine: &Engine) -> bool {
         let size = self.volume.layout().segment_size_bytes();
-        // What headers, records and nodes that do not fit leave unused of a segment.
-        let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
-        let segments = self.unwritten_len_bytes(engine).div_ceil(size - unused) + 1;
+        let segments = self.unwritten_len_bytes(engine).div_ceil(size - UNUSED_BYTES) + 1;
         let here = self.map_stream.room_bytes();
         u64::from(engine.state().segments().clean_count()) * size + here >= segments * size
+    }
+
+    /// Whether checkpoints find the segments that they take for the present map after one more
+    /// block or node was moved. Whoever moves them to gain room stops when it is not so (space 1):
+    /// what is moved takes no segments itself if it is nodes, so nothing else bounds that.
+    pub(crate) fn one_more_move_fits(&self, engine: &Engine) -> bool {
+        let size = self.volume.layout().segment_size_bytes();
+        let clean = u64::from(engine.state().segments().clean_count());
+        let room = clean * (size - UNUSED_BYTES)
+            + self.map_stream.room_bytes().saturating_sub(UNUSED_BYTES);
+        self.unwritten_len_bytes(engine) + MAX_MOVE_DIRTY_BYTES <= room
     }
 
     /// Describes the reserve, for the message of a failed assertion.

@@ -8,7 +8,7 @@ use dendro_base::{Clock, Rng, SystemClock};
 use dendro_check::find_superblocks;
 use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_device::{Device, MemoryDevice, Result};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Outlasts, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Outlasts, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::common::new_list;
@@ -362,6 +362,21 @@ fn a_list_that_has_not_changed_is_flushed_without_a_flush_of_the_device() {
     put(&disk, quiet, 3);
     assert_eq!(flushes_of(busy), 0);
     assert_eq!(flushes_of(quiet), 1);
+}
+
+#[test]
+fn a_list_that_was_flushed_in_a_new_branch_is_there_after_a_crash() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    let disk = new_disk(Arc::clone(&device));
+    let list = new_list(&disk);
+    put(&disk, list, 1);
+    disk.flush_list(View::HEAD, list).expect("flushed");
+    let branch = disk.branch_off(View::HEAD, "copy").expect("there is room").head();
+    disk.flush_list(branch, list).expect("flushed");
+    // Nothing is done when the disk is closed.
+    std::mem::forget(disk);
+    let disk = open(device);
+    assert!(disk.record(branch, list, 0).expect("the branch is there").is_some());
 }
 
 #[test]

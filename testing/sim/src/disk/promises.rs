@@ -73,9 +73,8 @@ impl<E: Engine> Session<'_, E> {
         let content = head_state(&self.life.state.contents, view).list(list);
         let mut changed = None;
         for &(_, entry) in self.life.commits.iter().rev().take(MAX_LOOKED_BACK) {
-            // Nothing is said of the making of the branch.
-            let then = self.trace.state(entry).contents.state(view).ok()?;
-            if then.list(list) != content {
+            let then = self.trace.state(entry).contents.state(view).ok();
+            if then.and_then(|state| state.list(list)) != content {
                 return changed;
             }
             changed = Some(entry);
