@@ -8,6 +8,7 @@ mod common;
 mod compression;
 mod conforms;
 mod damaged_versions;
+mod damaged_victims;
 mod discards;
 mod external;
 mod first_branch;

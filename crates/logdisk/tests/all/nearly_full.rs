@@ -185,6 +185,25 @@ fn a_disk_of_few_large_segments_can_be_filled() {
     assert!(needed_bytes > space.available_bytes, "{space:?}");
 }
 
+#[test]
+fn a_volume_is_full_of_short_pages_that_lie_apart_when_next_to_nothing_is_said_to_be_free() {
+    const PAGES_APART: u64 = 32;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
+    let disk = formatted(&device);
+    let list = new_list(&disk);
+    let refused = (0..).step_by(16).find_map(|first: u64| {
+        let mut aru = Aru::new(View::HEAD);
+        for number in first..first + 16 {
+            aru.write_pages(list, number * PAGES_APART, vec![7; 64]);
+        }
+        disk.commit(aru).err()
+    });
+    let Some(Error::NoSpace { .. }) = refused else { panic!("{refused:?}") };
+    let space = disk.space();
+    let all_bytes = SEGMENT_COUNT * SEGMENT_BYTES;
+    assert!(space.available_bytes < all_bytes * 3 / 100, "{space:?}");
+}
+
 /// Writes all pages of a list, and then as many again at random, in pieces of up to 16.
 fn overwrite(disk: &LogDisk, list: Lid, pages: u64, seed: u64) {
     let mut rng = Rng::new(seed);

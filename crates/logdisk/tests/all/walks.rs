@@ -1,101 +1,10 @@
 //! Long walks over the map keep their place, whatever other threads do meanwhile.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use dendro_disk::{Aru, LogicalDisk, View};
+use dendro_logdisk::{CleanSettings, LogDisk};
 
-use dendro_base::{Clock, ManualClock};
-use dendro_device::{Device, MemoryDevice, Result};
-use dendro_disk::{Aru, Lid, LogicalDisk, View};
-use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
-
-use crate::common::new_list;
-
-const CACHE_BYTES: u64 = 256 << 10;
-const CHUNK_PAGES: u64 = 32;
-
-/// A device that counts reads, and lets another thread commit during each of them.
-struct Busy {
-    memory: MemoryDevice,
-    read_count: AtomicU64,
-    others: Mutex<Option<(Weak<LogDisk>, Lid)>>,
-    is_committing: AtomicBool,
-}
-
-impl Device for Busy {
-    fn len_bytes(&self) -> u64 {
-        self.memory.len_bytes()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        // A walk that would never end is ended here, and is then seen to have taken long.
-        let is_endless = self.read_count.fetch_add(1, Ordering::Relaxed) > 100_000;
-        let others = self.others.lock().expect("no thread panics").clone();
-        if let Some((disk, list)) = others
-            && !is_endless
-            && !self.is_committing.swap(true, Ordering::Relaxed)
-        {
-            if let Some(disk) = disk.upgrade() {
-                let mut aru = Aru::new(View::HEAD);
-                aru.put_record(list, 0, vec![1; 8]);
-                disk.commit(aru).expect("there is room");
-            }
-            self.is_committing.store(false, Ordering::Relaxed);
-        }
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.memory.write_at(offset, bytes)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.memory.flush()
-    }
-
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.memory.discard(offset, len_bytes)
-    }
-}
-
-impl Busy {
-    /// Returns how many reads `work` takes while another thread commits.
-    fn reads_of(&self, disk: &Arc<LogDisk>, others: Lid, work: impl FnOnce()) -> u64 {
-        *self.others.lock().expect("no thread panics") = Some((Arc::downgrade(disk), others));
-        let before = self.read_count.load(Ordering::Relaxed);
-        work();
-        *self.others.lock().expect("no thread panics") = None;
-        self.read_count.load(Ordering::Relaxed) - before
-    }
-}
-
-/// Returns a disk with a list that has a page in each of `count` chunks and a record beside each.
-/// Their nodes are many times as many as the cache holds; their approximate number is returned too.
-fn disk_with_large_list(count: u64) -> (Arc<Busy>, Arc<LogDisk>, Lid, u64) {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let device = Arc::new(Busy {
-        memory: MemoryDevice::new(256 << 20),
-        read_count: AtomicU64::new(0),
-        others: Mutex::new(None),
-        is_committing: AtomicBool::new(false),
-    });
-    let dynamic = Arc::clone(&device) as Arc<dyn Device>;
-    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-    format(&dynamic, &options, &clock).expect("the device is large enough");
-    let options = OpenOptions { cache_size_bytes: CACHE_BYTES, ..OpenOptions::default() };
-    let disk = Arc::new(LogDisk::open(dynamic, options, clock).expect("it was formatted"));
-    let list = new_list(&disk);
-    for from in (0..count).step_by(256) {
-        let mut aru = Aru::new(View::HEAD);
-        for number in from..count.min(from + 256) {
-            aru.write_pages(list, number * CHUNK_PAGES, vec![9; 16]);
-            aru.put_record(list, number, vec![7; 16]);
-        }
-        disk.commit(aru).expect("there is room");
-    }
-    disk.checkpoint().expect("the device works");
-    let node_count = count * 64 / 4096;
-    (device, disk, list, node_count)
-}
+use crate::common::busy::{CHUNK_PAGES, disk_with_large_list};
+use crate::common::{delete, new_list};
 
 #[test]
 fn no_walk_takes_longer_because_other_threads_commit() {
@@ -129,4 +38,57 @@ fn no_walk_takes_longer_because_other_threads_commit() {
         assert_eq!(disk.records(View::HEAD, list, 0, 1), Ok(vec![]));
     });
     assert!(listed <= at_most, "looking for a record takes {listed} reads");
+}
+
+/// What a client frees of a list that has a page in each of so many chunks.
+#[derive(Clone, Copy, Debug)]
+enum Freed {
+    LastPage,
+    SecondHalf,
+    List,
+}
+
+/// Returns the reads that freeing takes, until nothing is left to be done of it.
+fn reads_of_freeing(freed: Freed, is_busy: bool) -> u64 {
+    let count = 40_000;
+    let (device, disk, list, _) = disk_with_large_list(count);
+    disk.set_clean_settings(CleanSettings { is_suspended: true, ..CleanSettings::default() });
+    let others = new_list(&disk);
+    let is_left = |disk: &LogDisk, from: u64| {
+        disk.next_data(View::HEAD, list, from).expect("the device works").is_some()
+    };
+    let free = || {
+        let first = match freed {
+            Freed::LastPage => (count - 1) * CHUNK_PAGES,
+            Freed::SecondHalf => count / 2 * CHUNK_PAGES,
+            Freed::List => 0,
+        };
+        if matches!(freed, Freed::List) {
+            delete(&disk, View::HEAD, list);
+        } else {
+            // As a file system does: it counts what it cuts off.
+            disk.count_pages(View::HEAD, list, first..count * CHUNK_PAGES).expect("it works");
+            let mut aru = Aru::new(View::HEAD);
+            aru.punch_pages(list, first, u64::MAX >> 14).set_reclaims();
+            disk.commit(aru).expect("what gives space back is never refused");
+        }
+        let is_done = (0..20_000).any(|_| !disk.background_step().expect("the device works"));
+        assert!(is_done, "{freed:?}: there is always more to do");
+        assert!(!is_left(&disk, first), "{freed:?}");
+    };
+    let commits_before = disk.stats().commit_seq;
+    let read_count =
+        if is_busy { device.reads_of(&disk, others, free) } else { device.reads_alone(free) };
+    let commits = disk.stats().commit_seq - commits_before;
+    assert!(!is_busy || commits > 1, "the other thread commits");
+    assert_eq!(is_left(&disk, 0), !matches!(freed, Freed::List));
+    read_count
+}
+
+#[test]
+fn freeing_scattered_pages_takes_no_longer_because_other_threads_commit() {
+    for freed in [Freed::LastPage, Freed::SecondHalf, Freed::List] {
+        let [alone, busy] = [false, true].map(|is_busy| reads_of_freeing(freed, is_busy));
+        assert!(busy <= 2 * alone + 100, "{freed:?}: {busy} reads, and {alone} alone");
+    }
 }

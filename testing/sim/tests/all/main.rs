@@ -17,5 +17,6 @@ mod pages_changed_in_part;
 mod repairs_survive_crashes;
 mod resizes_survive_crashes;
 mod scrubs_survive_crashes;
+mod space_and_time_of_scattered_pages;
 mod spread_disks_survive_crashes;
 mod spread_disks_survive_failures;

@@ -1,5 +1,6 @@
 //! Volumes and lists for the tests, and lists that are deleted.
 
+pub(crate) mod busy;
 pub(crate) mod numbered;
 
 use std::sync::Arc;
