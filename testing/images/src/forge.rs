@@ -1,6 +1,8 @@
 //! Damage that no checksum tells: an image is changed, and then every checksum and every pointer's
 //! checksum is put right. What an adversary would do, and what a bug in the engine would.
 
+mod lies;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -8,11 +10,16 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Rng, Uuid};
 use dendro_check::{Error, Volume};
 use dendro_device::MemoryDevice;
+use dendro_disk::MAX_RECORD_LEN_BYTES;
+use dendro_format::node::NodeInfo;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_format::testing::mutate;
+use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::{
-    Addr, ChildPtr, Entries, Key, NodePtr, PartialHeader, checksum, checksum_append, node,
+    ChildPtr, Entries, Key, NodePtr, PartialHeader, Value, checksum, checksum_append, node,
 };
+
+pub use self::lies::by_input;
 
 /// An image that can be forged.
 pub struct Forge {
@@ -26,9 +33,19 @@ pub struct Forge {
 }
 
 struct ForgedNode {
-    range: Range<usize>,
-    crc32c: u32,
+    place: NodePtr,
     parent: Option<Range<usize>>,
+    level: u8,
+    /// Whether it is a leaf that names blocks.
+    has_blocks: bool,
+    /// Whether it is a leaf with records of the disk's own.
+    has_own: bool,
+}
+
+impl ForgedNode {
+    fn range(&self) -> Range<usize> {
+        range(&self.place)
+    }
 }
 
 struct ForgedPartial {
@@ -61,8 +78,17 @@ impl Forge {
                 let place = |(_, child): &(_, ChildPtr)| (child.place, range.clone());
                 parents.extend(children.iter().map(place));
             }
-            let crc32c = node.place.crc32c;
-            nodes.push(ForgedNode { range, crc32c, parent: parents.remove(&node.place) });
+            let has = |is_wanted: fn(&(Key, Value)) -> bool| match &node.entries {
+                Entries::Leaf(entries) => entries.iter().any(is_wanted),
+                Entries::Inner(_) => false,
+            };
+            nodes.push(ForgedNode {
+                place: node.place,
+                parent: parents.remove(&node.place),
+                level: node.info.level,
+                has_blocks: has(|(_, value)| matches!(value, Value::Chunk(_))),
+                has_own: has(|(key, _)| key.list >= FIRST_SYSTEM_LIST),
+            });
         }
         nodes.reverse();
         let layout = volume.layout();
@@ -87,7 +113,7 @@ impl Forge {
     #[must_use]
     pub fn targets(&self) -> Vec<Range<usize>> {
         let superblock = self.superblock_at..self.superblock_at + 256;
-        let nodes = self.nodes.iter().map(|node| node.range.clone());
+        let nodes = self.nodes.iter().map(ForgedNode::range);
         let log = self
             .log
             .iter()
@@ -97,7 +123,7 @@ impl Forge {
 
     /// Where the nodes of the map lie, children before their parents.
     pub fn nodes(&self) -> impl Iterator<Item = Range<usize>> {
-        self.nodes.iter().map(|node| node.range.clone())
+        self.nodes.iter().map(ForgedNode::range)
     }
 
     /// Where the checkpoint lies.
@@ -117,12 +143,12 @@ impl Forge {
         let mut image = self.image.clone();
         damage(&mut image);
         for node in &self.nodes {
-            let start = node.range.start;
-            let crc32c = checksum(&image[start + 8..node.range.end]);
+            let Range { start, end } = node.range();
+            let crc32c = checksum(&image[start + 8..end]);
             put(&mut image, start + 4, crc32c);
             let pointer = match &node.parent {
                 Some(parent) => {
-                    find(&image[parent.clone()], node.crc32c).map(|at| parent.start + at)
+                    find(&image[parent.clone()], node.place.crc32c).map(|at| parent.start + at)
                 }
                 None => Some(self.checkpoint.start + 52),
             };
@@ -159,22 +185,47 @@ impl Forge {
     /// When the root is a leaf, or takes another length after the change.
     #[must_use]
     pub fn with_root(&self, change: impl FnOnce(NodePtr, &mut [(Key, ChildPtr)])) -> Vec<u8> {
-        /// Any will do: the root is made to have it.
-        const ROOT_CRC32C: u32 = 0x5eed_c0de;
-        let range = self.nodes.last().expect("the map has a root").range.clone();
+        let root = self.nodes.len() - 1;
         self.forge(|image| {
-            let bytes = &mut image[range.clone()];
-            let uuid = Uuid(bytes[24..40].try_into().expect("16 bytes"));
-            let (info, mut entries) = node::decode(bytes, &uuid).expect("it is sound");
-            let Entries::Inner(children) = &mut entries else { panic!("the root is a leaf") };
-            let addr = Addr::from_bytes(range.start as u64);
-            let len_bytes = range.len() as u32;
-            change(NodePtr { addr, len_bytes, crc32c: ROOT_CRC32C }, children);
-            let (changed, _) = node::encode(&info, &entries);
-            assert_eq!(changed.len(), bytes.len(), "places take as much as they did");
-            bytes.copy_from_slice(&changed);
-            give_checksum(bytes, ROOT_CRC32C);
+            let is_changed = self.change_node(image, root, |entries| match entries {
+                Entries::Inner(children) => change(self.nodes[root].place, children),
+                Entries::Leaf(_) => panic!("the root is a leaf"),
+            });
+            assert!(is_changed, "places take as much as they did");
         })
+    }
+
+    fn node(&self, image: &[u8], which: usize) -> (NodeInfo, Entries) {
+        let bytes = &image[self.nodes[which].range()];
+        let uuid = Uuid(bytes[24..40].try_into().expect("16 bytes"));
+        node::decode(bytes, &uuid).expect("it is sound")
+    }
+
+    /// Changes the entries of a node. It keeps its checksum, so what names it stays right, be it
+    /// the node itself or one below it. Says whether it was changed: not if it would take another
+    /// length, and no record can make up for that.
+    fn change_node(
+        &self,
+        image: &mut [u8],
+        which: usize,
+        change: impl FnOnce(&mut Entries),
+    ) -> bool {
+        let (info, before) = self.node(image, which);
+        let mut entries = before.clone();
+        change(&mut entries);
+        let place = self.nodes[which].place;
+        let bytes = &mut image[range(&place)];
+        if let Entries::Leaf(entries) = &mut entries {
+            fit(&info, entries, bytes.len());
+        }
+        let (mut changed, _) = node::encode(&info, &entries);
+        if entries == before || changed.len() != bytes.len() {
+            return false;
+        }
+        give_checksum(&mut changed, place.crc32c);
+        put(&mut changed, 4, place.crc32c);
+        bytes.copy_from_slice(&changed);
+        true
     }
 
     /// Forges what a fuzzer's input says: patches, each a place among the telling parts (4 bytes),
@@ -211,6 +262,30 @@ pub fn mutate_one(rng: &mut Rng, targets: &[Range<usize>], image: &mut [u8]) {
     mutate(rng, &mut bytes);
     bytes.resize(len, 0);
     image[target].copy_from_slice(&bytes);
+}
+
+/// Makes records of clients longer or shorter, so that a leaf takes `len_bytes`, if that can be.
+pub fn fit(info: &NodeInfo, entries: &mut [(Key, Value)], len_bytes: usize) {
+    let encoded = |entries: &[(Key, Value)]| {
+        let mut bytes = Vec::new();
+        node::encode_leaf(info, entries, &mut bytes);
+        bytes.len()
+    };
+    let mut len = encoded(entries);
+    for at in (0..entries.len()).rev() {
+        // A length may take a byte more when it gets larger.
+        for _ in 0..3 {
+            let (key, Value::Record(value)) = &entries[at] else { break };
+            let wanted = (value.len() + len_bytes).saturating_sub(len).min(MAX_RECORD_LEN_BYTES);
+            if wanted == value.len() || key.list >= FIRST_SYSTEM_LIST {
+                break;
+            }
+            let mut value = value.to_vec();
+            value.resize(wanted, 0);
+            entries[at].1 = Value::Record(value.into());
+            len = encoded(entries);
+        }
+    }
 }
 
 /// Gives the node in `bytes` a checksum, by what is in a field of its header that readers ignore. A

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{LogDisk, OpenOptions};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
-use crate::manifest;
+use crate::forge::Forge;
+use crate::{golden, manifest};
 
 /// Lists whose contents are read; a damaged volume may claim to have any number.
 const MAX_LISTS: usize = 64;
@@ -26,11 +27,19 @@ pub fn exercise(image: &[u8]) -> Option<String> {
     let disk = LogDisk::open(device, OpenOptions::default(), clock).ok()?;
     let before = manifest::of_first(&disk, View::HEAD, MAX_LISTS).ok();
     let _ = write(&disk);
-    let is_done = (0..MAX_BACKGROUND_STEPS).any(|_| !matches!(disk.background_step(), Ok(true)));
-    assert!(is_done, "background work has no end");
+    finish_background(&disk);
     let _ = disk.shut_down();
     let _ = (disk.stats(), disk.space(), disk.read_only_reason());
     before
+}
+
+/// Does the background work that is due.
+///
+/// # Panics
+/// When it has no end.
+pub fn finish_background(disk: &LogDisk) {
+    let is_done = (0..MAX_BACKGROUND_STEPS).any(|_| !matches!(disk.background_step(), Ok(true)));
+    assert!(is_done, "background work has no end");
 }
 
 fn write(disk: &LogDisk) -> dendro_disk::Result<()> {
@@ -45,6 +54,40 @@ fn write(disk: &LogDisk) -> dendro_disk::Result<()> {
     aru.create_list(list, Default::default()).delete_list(Lid::FIRST);
     disk.commit(aru)?;
     disk.flush(CommitSeq::LATEST)
+}
+
+/// What a fuzzer forges: the golden images, and one whose map has three levels.
+///
+/// # Panics
+/// When the golden images are not there, or one is not sound.
+#[must_use]
+pub fn forges() -> Vec<Forge> {
+    let golden = golden::all().expect("the golden images are there");
+    let images = golden.into_iter().map(|golden| golden.image);
+    let images = images.chain([tall().expect("there is room")]);
+    images.map(|image| Forge::new(&image).expect("it is sound")).collect()
+}
+
+/// A volume whose map has three levels, with records and pages.
+fn tall() -> dendro_disk::Result<Vec<u8>> {
+    let memory = Arc::new(MemoryDevice::new(8 << 20));
+    let device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
+    format(&device, &options, &clock)?;
+    let disk = LogDisk::open(device, OpenOptions::default(), clock)?;
+    for number in 0..40 {
+        let list = disk.allocate_list()?;
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        for index in 0..55 {
+            aru.put_record(list, index, [number as u8; 1000]);
+        }
+        aru.write_pages(list, number, vec![number as u8; 2 * PAGE_SIZE]);
+        disk.commit(aru)?;
+    }
+    disk.shut_down()?;
+    Ok(memory.to_bytes())
 }
 
 /// Damages a random part of what an image holds.

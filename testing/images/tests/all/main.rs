@@ -4,6 +4,7 @@ mod classics;
 mod common;
 mod engine_agrees;
 mod forged_accounts;
+mod forged_lies;
 mod forged_log;
 mod forged_maps;
 mod golden_images;

@@ -4,11 +4,10 @@
 use std::ops::Range;
 
 use dendro_base::{Rng, Uuid};
-use dendro_disk::MAX_RECORD_LEN_BYTES;
-use dendro_format::node::{MAX_NODE_LEN_BYTES, NodeInfo};
+use dendro_format::node::MAX_NODE_LEN_BYTES;
 use dendro_format::testing::mutate;
-use dendro_format::{Entries, Key, Value, node};
-use dendro_images::forge::{Forge, mutate_one};
+use dendro_format::{Entries, Value, node};
+use dendro_images::forge::{Forge, fit, mutate_one};
 
 use super::anatomy::Anatomy;
 
@@ -95,6 +94,11 @@ pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8], anatomy: &A
 
 /// Damages what the structures say, where checksums are made right again.
 pub(super) fn forge(rng: &mut Rng, forge: &Forge) -> Vec<u8> {
+    if rng.chance(30) {
+        let mut lies = [0; 32];
+        rng.fill(&mut lies);
+        return forge.lying(&lies);
+    }
     let targets = forge.targets();
     let nodes: Vec<_> = forge.nodes().collect();
     let by_structure = rng.chance(60);
@@ -149,7 +153,7 @@ fn change_leaf(rng: &mut Rng, bytes: &mut [u8]) {
             } else {
                 entries.retain(|(key, _)| key.list != list);
             }
-            fill_up(&info, &mut entries, bytes.len());
+            fit(&info, &mut entries, bytes.len());
         }
     }
     if entries.is_empty() {
@@ -158,27 +162,6 @@ fn change_leaf(rng: &mut Rng, bytes: &mut [u8]) {
     let (changed, _) = node::encode(&info, &Entries::Leaf(entries));
     if changed.len() == bytes.len() {
         bytes.copy_from_slice(&changed);
-    }
-}
-
-/// Makes records longer, so that a leaf that lacks some takes `len_bytes` as before.
-fn fill_up(info: &NodeInfo, entries: &mut [(Key, Value)], len_bytes: usize) {
-    for at in (0..entries.len()).rev() {
-        // A length may take a byte more when it gets larger.
-        for _ in 0..3 {
-            let len = node::encode(info, &Entries::Leaf(entries.to_vec())).0.len();
-            let Some(missing) = len_bytes.checked_sub(len).filter(|missing| *missing > 0) else {
-                return;
-            };
-            let Value::Record(value) = &entries[at].1 else { break };
-            let longer = (value.len() + missing).min(MAX_RECORD_LEN_BYTES);
-            if longer == value.len() {
-                break;
-            }
-            let mut value = value.to_vec();
-            value.resize(longer, 0);
-            entries[at].1 = Value::Record(value.into());
-        }
     }
 }
 
