@@ -303,7 +303,8 @@ impl Checkpoint {
         if raw.version.get() != VERSION || raw.uuid != uuid.0 {
             return Err(WRONG("it is of another version or volume"));
         }
-        let counters = [&raw.seq, &raw.log_seq, &raw.commit_seq, &raw.epoch].map(|raw| raw.get());
+        let counters = [&raw.seq, &raw.log_seq, &raw.commit_seq, &raw.epoch, &raw.log_clock];
+        let counters = counters.map(|raw| raw.get());
         if !can_be_counted(&counters) || raw.next_list.get() > FIRST_SYSTEM_LIST {
             return Err(WRONG("a number in it is out of range"));
         }

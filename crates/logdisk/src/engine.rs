@@ -405,7 +405,7 @@ impl Engine {
     fn note_reclaimable(&mut self) {
         if self.log.open.as_ref().is_none_or(Partial::is_empty) {
             let reclaimable = self.state.segments_mut().take_reclaimable();
-            self.reuse_queue.note_closed(self.log.seq - 1, reclaimable);
+            self.reuse_queue.note_closed(self.log.seq.saturating_sub(1), reclaimable);
         }
     }
 

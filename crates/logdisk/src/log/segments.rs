@@ -583,6 +583,9 @@ impl Segments {
     /// Sets a segment's usage to what a checkpoint states.
     pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
         let before = self.live_bytes_of(segment);
+        // A forged record may state more than a segment holds, and space would lack without end.
+        let size = u32::try_from(self.layout().segment_size_bytes()).unwrap_or(u32::MAX);
+        let usage = &Usage { live_bytes: usage.live_bytes.min(size), ..*usage };
         self.live_bytes = self.live_bytes - u64::from(before) + u64::from(usage.live_bytes);
         let nodes_of =
             |head: Head, bytes: u32| if head == Head::Map { u64::from(bytes) } else { 0 };

@@ -46,6 +46,36 @@ fn lies_are_answered_and_work_on_them_ends() {
     }
 }
 
+#[test]
+fn a_segment_that_is_said_to_hold_more_than_fits_costs_no_more_than_the_device() {
+    let forges = hostile::forges();
+    // The first usage number of volumes, some of which have work left over that needs room.
+    for forge in &forges {
+        let image = forge.lying(&[3, 1, 0, 0, 1, 0, 7]);
+        let device = Arc::new(MemoryDevice::from_bytes(&image));
+        let clock = Arc::new(ManualClock::default());
+        if let Ok(disk) = LogDisk::open(device, OpenOptions::default(), clock) {
+            let written_bytes = disk.stats().written_bytes;
+            assert!(written_bytes < 4 * image.len() as u64, "{written_bytes} bytes were written");
+        }
+    }
+}
+
+#[test]
+fn numbers_at_the_end_of_their_range_are_refused_or_counted_on() {
+    let forges = hostile::forges();
+    for forge in &forges {
+        // The clock of the log.
+        hostile::exercise(&forge.lying(&[3, 0, 10, 0, 14]));
+    }
+    // The number of the log's first partial segment, and what follows from it.
+    let input = [
+        0xe2, 0xf6, 0x26, 0x95, 0x2a, 0x40, 0xcc, 0xef, 0x51, 0xce, 0xc4, 0xae, 0x61, 0x3c, 0xc2,
+        0x75, 0xe3, 0xbd, 0x02, 0x25, 0xef,
+    ];
+    hostile::exercise(&by_input(&forges, &input));
+}
+
 const TRUE_LIST: Lid = Lid(1);
 const FALSE_LIST: Lid = Lid(2);
 const OTHER_LIST: Lid = Lid(3);
