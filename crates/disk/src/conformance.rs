@@ -57,6 +57,7 @@ macro_rules! conformance_cases {
             lists::a_list_deleted_and_created_in_one_unit_starts_empty
             lists::a_list_created_and_deleted_in_one_unit_leaves_nothing
             lists::hints_are_kept_until_changed
+            lists::a_list_keeps_the_neighbour_that_it_was_given_last
             lists::the_disks_own_lists_are_not_seen
             lists::views_that_do_not_exist_are_refused
             records::a_record_is_put_replaced_and_deleted
@@ -116,8 +117,10 @@ macro_rules! conformance_cases {
             conditions::threads_that_set_conditions_lose_no_update
             conditions::who_waits_for_durability_is_called_once
             conditions::a_list_is_flushed
+            conditions::a_flush_is_for_a_kind_of_failure
             space::space_follows_what_is_stored
             space::reservations_are_counted_and_given_back
+            space::what_is_free_is_told_and_given_back_to_the_device
             random::random_units_leave_what_the_model_has
             random::many_small_units_leave_what_the_model_has
         }

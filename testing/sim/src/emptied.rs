@@ -2,9 +2,10 @@
 //! removed, and all space is free afterwards.
 //!
 //! Volumes of different sizes are filled with files of different kinds, in the root or in
-//! directories ([`tree`]). Some versions are made, and the remaining space is filled completely. Then everything is removed in some order, with or
-//! without crashes, and with a random amount of background work. No removal may be refused. At the
-//! end, as much can be written as on the new volume.
+//! directories ([`tree`]). Some versions are made, and the remaining space is filled completely.
+//! Then everything is removed in some order, with or without crashes, and with a random amount of
+//! background work. No removal may be refused. At the end, as much can be written as on the new
+//! volume.
 
 mod tree;
 
@@ -19,7 +20,7 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_fs::testing::StepClock;
 use dendro_fs::{
-    Attr, Caller, FileKind, FileSystem, FormatOptions, FsError, Ino, OpenOptions, Options, SetAttr,
+    Attr, FileKind, FileSystem, FormatOptions, FsError, Ino, OpenOptions, Options, SetAttr,
 };
 use dendro_logdisk::LogDisk;
 
@@ -27,9 +28,8 @@ use crate::disk::Engine;
 use crate::log::LogEngine;
 use crate::system::Outcome;
 use crate::tiered::Tiered;
-use tree::{Name, Tree};
+use tree::{Name, ROOT, Tree, names_in};
 
-const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const PAGE: u64 = 4096;
 /// The size of the pieces that fill the remaining space.
 const PIECE_LEN_BYTES: usize = 256 << 10;
@@ -259,7 +259,7 @@ impl Session {
             self.remove_all()?;
             self.tell("everything was removed".into());
             self.delete_versions()?;
-            if self.names_in(Ino::ROOT)?.is_empty() {
+            if names_in(&self.fs, Ino::ROOT).map_err(text)?.is_empty() {
                 break;
             }
         }
@@ -377,7 +377,11 @@ impl Session {
     }
 
     fn create(&mut self, number: u64) -> Outcome<Option<Attr>> {
-        let Some(parent) = self.directory_for_file()? else { return Ok(None) };
+        let parent = match &mut self.tree {
+            Some(tree) => Self::fits(tree.directory_for_file(&self.fs))?,
+            None => Some(Ino::ROOT),
+        };
+        let Some(parent) = parent else { return Ok(None) };
         let name = format!("file-{number:08}");
         let options = OpenOptions::default();
         let made = self.fs.create(&ROOT, parent, name.as_bytes(), 0o644, options);
@@ -385,7 +389,9 @@ impl Session {
         if let Some(attr) = &made {
             self.fs.release(attr.ino);
             self.fs.forget(attr.ino, 1);
-            self.add_other(attr.ino, parent, &name)?;
+            if let Some(tree) = &mut self.tree {
+                Self::fits(tree.add_other(&self.fs, attr.ino, parent, &name))?;
+            }
         }
         Ok(made)
     }
@@ -480,7 +486,7 @@ impl Session {
         let order = self.rng.below(3);
         let cut_percent = [0, 0, 10][self.rng.below(3) as usize];
         let mut removed = 0;
-        while !self.names_in(Ino::ROOT)?.is_empty() {
+        while !names_in(&self.fs, Ino::ROOT).map_err(text)?.is_empty() {
             self.remove_names(Ino::ROOT, order, cut_percent, &mut removed)?;
         }
         Ok(())
@@ -494,7 +500,7 @@ impl Session {
         cut_percent: u64,
         removed: &mut u64,
     ) -> Outcome<()> {
-        let mut names = self.names_in(parent)?;
+        let mut names = names_in(&self.fs, parent).map_err(text)?;
         match order {
             0 => {}
             1 => names.reverse(),
@@ -525,6 +531,18 @@ impl Session {
             *removed += u64::from(is_gone);
         }
         Ok(())
+    }
+
+    /// Removes a directory whose names have been removed. `crashes` had happened before they were.
+    /// Returns whether it was there.
+    fn remove_directory(&self, parent: Ino, name: &[u8], crashes: u64) -> Result<bool, FsError> {
+        match self.fs.rmdir(parent, name) {
+            Ok(()) => Ok(true),
+            // A crash has brought back what was in it, or it has gone.
+            Err(FsError::NotFound | FsError::Stale) => Ok(false),
+            Err(FsError::NotEmpty) if self.crashes != crashes => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn cut_in_half(&self, ino: Ino, removed: u64) -> Outcome<()> {

@@ -4,7 +4,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::rig::{Rig, noise};
-use crate::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Record, View};
+use crate::{
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, Outlasts, PAGE_SIZE, Record, View,
+};
 
 /// How long a call may take that is made "soon".
 const SOON: Duration = Duration::from_secs(30);
@@ -191,6 +193,24 @@ pub fn a_list_is_flushed(disk: &dyn LogicalDisk) {
         disk.flush_list(View::HEAD, a).expect("nothing of it has changed");
         disk.flush_list(View::HEAD, b).expect("flushed");
         disk.flush_list(View::HEAD, Lid(1 << 40)).expect("there is nothing of it");
+    }
+    rig.check();
+}
+
+/// A flush for each kind of failure is answered. Only a disk on one device may say so.
+pub fn a_flush_is_for_a_kind_of_failure(disk: &dyn LogicalDisk) {
+    let mut rig = Rig::new(disk);
+    let list = rig.list();
+    let kinds = [Outlasts::Process, Outlasts::Machine, Outlasts::Medium];
+    for (page, outlasts) in (0..).zip(kinds) {
+        for up_to in [CommitSeq(0), CommitSeq::LATEST] {
+            rig.write(list, page, "a");
+            match disk.flush_for(outlasts, up_to) {
+                Ok(()) => {}
+                Err(Error::OneCopy) if outlasts == Outlasts::Medium => {}
+                Err(error) => panic!("{outlasts:?}: {error}"),
+            }
+        }
     }
     rig.check();
 }

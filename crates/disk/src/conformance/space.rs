@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, noise};
 use crate::model::ModelState;
-use crate::{Aru, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
+use crate::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
 
 /// What the figures may be off by, for what a disk stores besides the data.
 const SLACK_BYTES: u64 = 256 << 10;
@@ -47,6 +47,24 @@ pub fn reservations_are_counted_and_given_back(disk: &dyn LogicalDisk) {
     assert_eq!(disk.space().reserved_bytes, 0);
     drop(disk.reserve(1 << 20).expect("a MiB"));
     assert_eq!(disk.space().reserved_bytes, 0);
+    rig.check();
+}
+
+/// What is free is told, may be expected to grow, and is given back to the device without harm.
+pub fn what_is_free_is_told_and_given_back_to_the_device(disk: &dyn LogicalDisk) {
+    let mut rig = Rig::new(disk);
+    let list = rig.list();
+    rig.push(Op::WritePages { list, first_page: 0, data: noise(1, 4 << 20).into() });
+    let free_bytes = disk.space().available_bytes;
+    assert_eq!(disk.check_free(free_bytes / 2), Ok(()));
+    assert!(matches!(disk.check_free(free_bytes * 2), Err(Error::NoSpace { .. })));
+    let expected = disk.expect_release();
+    rig.push(Op::PunchPages { list, first_page: 0, count: 512 });
+    drop(expected);
+    disk.flush(CommitSeq::LATEST).expect("flushed");
+    disk.trim(0..u64::MAX).expect("all of it");
+    disk.trim(5..5).expect("nothing of it");
+    assert!(disk.space().available_bytes > free_bytes, "{:?}", disk.space());
     rig.check();
 }
 

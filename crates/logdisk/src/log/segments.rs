@@ -583,9 +583,11 @@ impl Segments {
     /// Sets a segment's usage to what a checkpoint states.
     pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
         let before = self.live_bytes_of(segment);
-        // A forged record may state more than a segment holds, and space would lack without end.
-        let size = u32::try_from(self.layout().segment_size_bytes()).unwrap_or(u32::MAX);
-        let usage = &Usage { live_bytes: usage.live_bytes.min(size), ..*usage };
+        // If a checkpoint has filled a segment anew that was emptied meanwhile, the record states
+        // what was in it, too. A forged one may state more, and space would lack without end.
+        let most = 2 * self.layout().segment_size_bytes();
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let usage = &Usage { live_bytes: usage.live_bytes.min(most), ..*usage };
         self.live_bytes = self.live_bytes - u64::from(before) + u64::from(usage.live_bytes);
         let nodes_of =
             |head: Head, bytes: u32| if head == Head::Map { u64::from(bytes) } else { 0 };

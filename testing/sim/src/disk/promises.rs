@@ -1,5 +1,5 @@
-//! What a disk promises beside units that are committed: flushes of every kind, calls when something
-//! is durable, and conditions.
+//! What a disk promises beside units that are committed: flushes of every kind, calls when
+//! something is durable, and conditions.
 //!
 //! Which kind it is depends on how many units have been committed, and is not drawn, so that a seed
 //! does the same work whatever kinds there are.
@@ -8,18 +8,11 @@ use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Op, Outlasts, View};
 
 use super::engine::Engine;
-use super::session::{Session, head_state};
+use super::session::{Awaited, Session, head_state};
 use crate::system::Outcome;
 
 /// How many commits are looked at for the last change of a list.
 const MAX_LOOKED_BACK: usize = 50;
-
-/// A state that somebody waits for to be durable.
-pub(super) struct Awaited {
-    entry: usize,
-    /// Whether it has become so, once that was told.
-    told: Arc<Mutex<Option<bool>>>,
-}
 
 impl<E: Engine> Session<'_, E> {
     pub(super) fn flush(&mut self) -> Outcome<()> {

@@ -1,7 +1,7 @@
 //! Random work on a logical disk.
 
 use dendro_base::Rng;
-use dendro_base::sync::Arc;
+use dendro_base::sync::{Arc, Mutex};
 use dendro_device::Device;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::{ModelState, ModelVersions};
@@ -12,7 +12,6 @@ use dendro_disk::{
 };
 
 use super::engine::Engine;
-use super::promises::Awaited;
 use super::state::{DiskState, DiskSystem};
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
@@ -44,6 +43,13 @@ pub(super) struct Session<'a, E: Engine> {
     failed: bool,
     /// What the commit would have made that failed with it.
     pub(super) doubtful: Option<ModelVersions>,
+}
+
+/// A state that somebody waits for to be durable.
+pub(super) struct Awaited {
+    pub(super) entry: usize,
+    /// Whether it has become so, once that was told.
+    pub(super) told: Arc<Mutex<Option<bool>>>,
 }
 
 /// A disk from its opening on.

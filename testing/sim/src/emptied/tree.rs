@@ -2,10 +2,10 @@
 //! other things beside them.
 
 use dendro_base::Rng;
-use dendro_fs::{Attr, FileKind, FsError, Ino, RenameFlags, XattrFlags};
+use dendro_fs::{Attr, Caller, FileKind, FileSystem, FsError, Ino, RenameFlags, XattrFlags};
 
-use super::{ROOT, Session, text};
-use crate::system::Outcome;
+/// Who makes everything.
+pub(super) const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 
 /// The directories that files are made in.
 #[derive(Debug)]
@@ -49,83 +49,66 @@ impl Tree {
     pub(super) fn begin_again(&mut self) {
         self.current = None;
     }
-}
 
-impl Session {
-    /// The directory that the next file is made in; `None` if there is no room for it.
-    pub(super) fn directory_for_file(&mut self) -> Outcome<Option<Ino>> {
-        let Some(tree) = &mut self.tree else { return Ok(Some(Ino::ROOT)) };
-        if let Some((current, files)) = &mut tree.current
-            && *files < tree.files_each
+    /// The directory that the next file is made in.
+    pub(super) fn directory_for_file(&mut self, fs: &FileSystem) -> Result<Ino, FsError> {
+        if let Some((current, files)) = &mut self.current
+            && *files < self.files_each
         {
             *files += 1;
-            return Ok(Some(*current));
+            return Ok(*current);
         }
-        let above = match tree.current {
-            Some((current, _)) if !tree.made.is_multiple_of(tree.depth) => current,
+        let above = match self.current.take() {
+            Some((current, _)) if !self.made.is_multiple_of(self.depth) => current,
             _ => Ino::ROOT,
         };
-        tree.made += 1;
-        let name = format!("directory-{:06}", tree.made);
-        let made = Self::fits(self.fs.mkdir(&ROOT, above, name.as_bytes(), 0o755))?;
-        tree.current = made.map(|attr| (attr.ino, 1));
-        Ok(made.map(|attr| {
-            self.fs.forget(attr.ino, 1);
-            attr.ino
-        }))
+        self.made += 1;
+        let name = format!("directory-{:06}", self.made);
+        let made = fs.mkdir(&ROOT, above, name.as_bytes(), 0o755)?.ino;
+        fs.forget(made, 1);
+        self.current = Some((made, 1));
+        Ok(made)
     }
 
     /// Beside some files, makes something else: one more name, a symbolic link, an attribute, or
     /// another name in place of the first one.
-    pub(super) fn add_other(&mut self, ino: Ino, parent: Ino, name: &str) -> Outcome<()> {
-        let Some(tree) = &mut self.tree else { return Ok(()) };
-        if tree.rng.below(100) >= tree.other_percent {
+    pub(super) fn add_other(
+        &mut self,
+        fs: &FileSystem,
+        ino: Ino,
+        parent: Ino,
+        name: &str,
+    ) -> Result<(), FsError> {
+        if self.rng.below(100) >= self.other_percent {
             return Ok(());
         }
         let other = format!("{name}-other");
-        let bytes = vec![b'x'; 1 + tree.rng.below(3000) as usize];
-        let is_made = |attr: Attr| self.fs.forget(attr.ino, 1);
-        let made = match tree.rng.below(4) {
-            0 => self.fs.link(ino, parent, other.as_bytes()).map(is_made),
-            1 => self.fs.symlink(&ROOT, parent, other.as_bytes(), &bytes).map(is_made),
-            2 => self.fs.setxattr(ino, b"user.other", &bytes, XattrFlags::default()),
+        let bytes = vec![b'x'; 1 + self.rng.below(3000) as usize];
+        let is_made = |attr: Attr| fs.forget(attr.ino, 1);
+        match self.rng.below(4) {
+            0 => fs.link(ino, parent, other.as_bytes()).map(is_made),
+            1 => fs.symlink(&ROOT, parent, other.as_bytes(), &bytes).map(is_made),
+            2 => fs.setxattr(ino, b"user.other", &bytes, XattrFlags::default()),
             _ => {
                 let (from, to) = (name.as_bytes(), other.as_bytes());
-                self.fs.rename(&ROOT, parent, from, parent, to, RenameFlags::default())
+                fs.rename(&ROOT, parent, from, parent, to, RenameFlags::default())
             }
-        };
-        Self::fits(made).map(|_| ())
-    }
-
-    /// The names in a directory; none if it was removed.
-    pub(super) fn names_in(&self, directory: Ino) -> Outcome<Vec<Name>> {
-        let mut names = Vec::new();
-        let read = self.fs.readdir(directory, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                let name = entry.name.to_vec();
-                names.push(Name { ino: entry.ino, kind: entry.kind, name });
-            }
-            true
-        });
-        match read {
-            Ok(()) | Err(FsError::NotFound | FsError::Stale) => Ok(names),
-            Err(error) => Err(text(error)),
         }
     }
+}
 
-    /// Removes a directory, whose names have been removed. `crashes` had happened before they were.
-    pub(super) fn remove_directory(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        crashes: u64,
-    ) -> Result<bool, FsError> {
-        match self.fs.rmdir(parent, name) {
-            Ok(()) => Ok(true),
-            // A crash has brought back what was in it, or the directory was above this one.
-            Err(FsError::NotFound | FsError::Stale) => Ok(false),
-            Err(FsError::NotEmpty) if self.crashes != crashes => Ok(false),
-            Err(error) => Err(error),
+/// The names in a directory; none if it was removed.
+pub(super) fn names_in(fs: &FileSystem, directory: Ino) -> Result<Vec<Name>, FsError> {
+    let mut names = Vec::new();
+    let read = fs.readdir(directory, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            let name = entry.name.to_vec();
+            names.push(Name { ino: entry.ino, kind: entry.kind, name });
         }
+        true
+    });
+    match read {
+        Ok(()) | Err(FsError::NotFound | FsError::Stale) => Ok(names),
+        Err(error) => Err(error),
     }
 }

@@ -16,3 +16,9 @@ fn a_volume_with_one_clean_segment_or_two_can_be_emptied() {
         emptied::run(seed).unwrap();
     }
 }
+
+#[test]
+fn making_room_moves_no_more_nodes_than_a_checkpoint_can_write() {
+    // A map of so many directories takes most of the volume.
+    emptied::run(3_000_901).unwrap();
+}
