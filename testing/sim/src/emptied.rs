@@ -2,7 +2,7 @@
 //! removed, and all space is free afterwards.
 //!
 //! Volumes of different sizes are filled with files of different kinds, in the root or in
-//! directories ([`tree`]). Some versions are made, and the remaining space is filled completely.
+//! directories (`tree`). Some versions are made, and the remaining space is filled completely.
 //! Then everything is removed in some order, with or without crashes, and with a random amount of
 //! background work. No removal may be refused. At the end, as much can be written as on the new
 //! volume.
