@@ -19,7 +19,8 @@ fn mounted(options: &str) -> Scratch {
 }
 
 /// A program that writes to a file and keeps it open. Whoever starts a program passes its own open
-/// files on, and these are closed there, which hands over what was written to them.
+/// files on, and these are closed there, which hands over what was written to them. Other tests
+/// start programs at any moment, so what must be handed over once is written by a program too.
 struct Writer {
     program: Child,
     path: PathBuf,
@@ -59,9 +60,9 @@ fn what_is_written_waits_until_the_file_is_closed() {
         return;
     }
     let scratch = mounted("commit=3600");
-    let mut file = File::create(scratch.inside("closed")).unwrap();
-    (0..100).for_each(|_| file.write_all(&[7; 1000]).unwrap());
-    drop(file);
+    let mut closed = Writer::new(&scratch, "closed");
+    (0..20_000).for_each(|_| closed.program.stdin.as_mut().unwrap().write_all(&[7; 5]).unwrap());
+    closed.end();
     let meta = fs::metadata(scratch.inside("closed")).unwrap();
     assert_eq!((meta.len(), meta.blocks()), (100_000, 200));
     let mut open = Writer::new(&scratch, "open");
