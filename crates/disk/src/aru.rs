@@ -6,7 +6,7 @@ use dendro_base::units::PAGE_SIZE;
 use smallvec::SmallVec;
 
 use crate::space::Reservation;
-use crate::types::{CommitSeq, Lid, ListHints, Record, View};
+use crate::types::{CommitSeq, GROUP_PAGES, Lid, ListHints, Record, View};
 
 /// One change to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -313,6 +313,11 @@ impl<'a> Aru<'a> {
 
     /// What the unit stores, as reservations count it: its pages, those of zeros too, at their full
     /// size; its records with [`CHANGE_BYTES`] more each; and as much for each other change.
+    ///
+    /// Pages that are moved and that another version sees too are copied, by whole groups. So a
+    /// move counts all pages of the groups that it takes pages from. An exchange counts as one
+    /// change, since the unit does not know what the lists have: what of it other versions see must
+    /// be added.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         let pages_bytes = |count: u64| count.saturating_mul(PAGE_SIZE as u64);
@@ -323,6 +328,11 @@ impl<'a> Aru<'a> {
                 pages_bytes((from + data.len() as u64).div_ceil(PAGE_SIZE as u64))
             }
             Op::ZeroPages { count, .. } => pages_bytes(*count),
+            Op::MovePages { from_page, count, .. } => {
+                let end = from_page.saturating_add(*count).div_ceil(GROUP_PAGES);
+                let groups = end.saturating_sub(from_page / GROUP_PAGES);
+                pages_bytes(groups.saturating_mul(GROUP_PAGES))
+            }
             Op::PutRecord { value, .. } => value.len() as u64,
             _ => 0,
         };

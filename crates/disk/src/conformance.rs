@@ -20,6 +20,7 @@
 //! themselves, with the disk's background work between the units: [`random::differential`],
 //! [`versions::differential`], [`space::a_full_disk_refuses_and_gives_space_back`],
 //! [`space::what_is_reserved_stays_writable_while_others_fill_the_disk`],
+//! [`space::pages_of_a_snapshot_are_moved_with_what_was_reserved_for_them`],
 //! [`snapshots::space_comes_back_when_versions_go`], [`snapshots::a_full_disk_lets_versions_go`].
 
 pub mod branches;
@@ -167,6 +168,7 @@ macro_rules! versions_conformance_cases {
             quotas::versions_of_a_client_count_together
             quotas::a_unit_over_the_quota_is_refused_whole
             quotas::a_reservation_counts_against_the_quota
+            quotas::a_reservation_pays_for_copies_of_what_a_snapshot_has
             quotas::the_space_of_a_client_is_that_of_its_quota
             quotas::quotas_are_set_changed_and_end
             branches::a_branch_from_a_head_goes_its_own_way

@@ -163,7 +163,8 @@ pub trait LogicalDisk: Send + Sync {
     /// Reserves space for a later commit, which uses the reservation ([`Aru::use_reservation`]). A
     /// unit of at most `len_bytes` ([`Aru::payload_bytes`]) needs no other space: it is not refused
     /// for what others commit or reserve meanwhile. The disk adds what storing so much takes.
-    /// Dropping the reservation releases the space.
+    /// Dropping the reservation releases the space. What a unit puts off because it is too much to
+    /// be done at once ([`MAX_UNIT_GROUPS`]) is not reserved with it.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::ReadOnly`],

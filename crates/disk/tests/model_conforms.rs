@@ -16,3 +16,9 @@ fn what_is_reserved_stays_writable_while_others_fill_the_disk() {
     let disk = ModelDisk::new(Some(10_000_000));
     space::what_is_reserved_stays_writable_while_others_fill_the_disk(&disk);
 }
+
+#[test]
+fn pages_of_a_snapshot_are_moved_with_what_was_reserved_for_them() {
+    let disk = ModelDisk::new(Some(20_000_000));
+    space::pages_of_a_snapshot_are_moved_with_what_was_reserved_for_them(&disk);
+}

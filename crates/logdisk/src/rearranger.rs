@@ -36,7 +36,7 @@ use crate::map::Nodes;
 use crate::map::store::PinnedNodes;
 use crate::reclaim::no_space::Reclaimer;
 use crate::resize::Resizer;
-use crate::snapshots::unshare::unshare;
+use crate::snapshots::unshare::{Payer, unshare};
 use crate::space::shortage::Need;
 use crate::versions::rearrangement::{Rearrangement, tasks_of};
 use crate::volume::{Settle, Volume};
@@ -139,10 +139,8 @@ impl Rearranger {
             match stepped {
                 Stepped::Done => break,
                 Stepped::Shared(branch, list, group) => {
-                    // The space for the copies is reserved.
-                    let view = View { branch, epoch: None };
-                    let (rooms, need) = ((&self.volume, &self.reclaimer), Need::reclaiming);
-                    unshare(rooms.0, rooms.1, (view, true), need, (list, group))?;
+                    let whose = (View { branch, epoch: None }, Payer::Reserved);
+                    unshare(&self.volume, &self.reclaimer, whose, (list, group))?;
                 }
                 Stepped::NothingLeft => return Ok(false),
             }

@@ -170,6 +170,23 @@ pub fn a_reservation_counts_against_the_quota(disk: &dyn Versions) {
     write(disk, head, 40, 1).expect("it was given back");
 }
 
+/// Copies that a move of a snapshot's pages makes come from what was reserved for it.
+pub fn a_reservation_pays_for_copies_of_what_a_snapshot_has(disk: &dyn Versions) {
+    let head = client(disk, "c", CHANGE_BYTES + 1000 * PAGE);
+    write(disk, head, 0, 100).expect("room");
+    disk.snapshot(head.branch, None).expect("a snapshot");
+    let (from, to) = (Lid::FIRST, Lid::FIRST);
+    let mut aru = Aru::new(head);
+    aru.push(Op::MovePages { from, from_page: 10, to, to_page: 200, count: 80 });
+    let reserved = disk.reserve_in(head, aru.payload_bytes()).expect("room");
+    disk.set_quota(head.branch, Some(1)).expect("a client");
+    aru.use_reservation(reserved);
+    disk.commit(aru).expect("room was reserved");
+    let mut page = vec![0; PAGE_SIZE];
+    disk.read_pages(head, Lid::FIRST, 279, &mut page).expect("readable");
+    assert_eq!(page, noise(0, 100 * PAGE_SIZE)[89 * PAGE_SIZE..90 * PAGE_SIZE]);
+}
+
 /// `df` of a client tells what is left of its quota.
 pub fn the_space_of_a_client_is_that_of_its_quota(disk: &dyn Versions) {
     let limit_bytes = 1 << 20;

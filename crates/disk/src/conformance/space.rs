@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, noise};
 use crate::model::ModelState;
-use crate::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
+use crate::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View};
 
 /// What the figures may be off by, for what a disk stores besides the data.
 const SLACK_BYTES: u64 = 256 << 10;
@@ -129,8 +129,57 @@ pub fn what_is_reserved_stays_writable_while_others_fill_the_disk(disk: &dyn Log
     }
 }
 
+/// Fills a disk of at most 64 MiB while units that move and exchange pages of a snapshot have
+/// reserved what the copies of these pages take.
+///
+/// # Panics
+/// When the disk does not do what it must.
+pub fn pages_of_a_snapshot_are_moved_with_what_was_reserved_for_them(disk: &dyn Versions) {
+    const PAGES: u64 = 1000;
+    assert!(disk.space().capacity_bytes <= 64 << 20, "this would take long");
+    let mut rig = Rig::new(disk);
+    let lists: Vec<Lid> = (0..4).map(|_| rig.list()).collect();
+    let data = noise(1, PAGES as usize * PAGE_SIZE);
+    rig.commit(|aru| {
+        aru.write_pages(lists[0], 0, data.clone());
+    });
+    let snapshot = disk.snapshot(View::HEAD.branch, None).expect("a snapshot").view();
+    let mut moved = Aru::new(View::HEAD);
+    moved.push(Op::MovePages {
+        from: lists[0],
+        from_page: 70,
+        to: lists[1],
+        to_page: 5,
+        count: 600,
+    });
+    let mut swapped = Aru::new(View::HEAD);
+    swapped.push(Op::SwapPages { a: lists[0], b: lists[2] });
+    let left_bytes = (PAGES - 600) * PAGE_SIZE as u64;
+    let reserved = [moved.payload_bytes(), swapped.payload_bytes() + left_bytes]
+        .map(|len_bytes| disk.reserve(len_bytes).expect("room"));
+    fill_list(disk, lists[3], 0, 8);
+    fill_list(disk, lists[3], 1 << 30, 1);
+    for (mut aru, reservation) in [moved, swapped].into_iter().zip(reserved) {
+        aru.use_reservation(reservation);
+        disk.commit(aru).expect("space was reserved for it");
+    }
+    assert_eq!(disk.space().reserved_bytes, 0);
+    let mut seen = vec![0; data.len()];
+    disk.read_pages(snapshot, lists[0], 0, &mut seen).expect("readable");
+    assert_eq!(seen, data);
+    let (before, rest) = data.split_at(70 * PAGE_SIZE);
+    let (middle, behind) = rest.split_at(600 * PAGE_SIZE);
+    for (list, first_page, expected) in
+        [(lists[1], 5, middle), (lists[2], 0, before), (lists[2], 670, behind)]
+    {
+        let mut seen = vec![0; expected.len()];
+        disk.read_pages(View::HEAD, list, first_page, &mut seen).expect("readable");
+        assert!(seen == expected, "list {list:?} from page {first_page}");
+    }
+}
+
 /// Writes units of so many pages to the list, from a page on, until there is no space.
-fn fill_list(disk: &dyn LogicalDisk, list: Lid, first_page: u64, unit_pages: usize) {
+fn fill_list<D: LogicalDisk + ?Sized>(disk: &D, list: Lid, first_page: u64, unit_pages: usize) {
     for page in (first_page..).step_by(unit_pages) {
         let mut aru = Aru::new(View::HEAD);
         aru.write_pages(list, page, noise(page, unit_pages * PAGE_SIZE));

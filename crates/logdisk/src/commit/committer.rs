@@ -24,7 +24,7 @@ use crate::reclaim::make_room::Tries;
 use crate::reclaim::no_space::Reclaimer;
 use crate::reclaim::removal::{MAX_WAITING, Remover};
 use crate::reclaim::throttle::Throttle;
-use crate::snapshots::unshare::unshare;
+use crate::snapshots::unshare::{Payer, unshare};
 use crate::space::reserve::Accounts;
 use crate::space::shortage::{Need, Shortage};
 use crate::volume::{Pressure, Volume};
@@ -279,8 +279,8 @@ impl Committer {
             }
             Fault::BeingRemoved(_) => {}
             Fault::Shared(list, chunk) => {
-                let whose = (aru.view(), aru.reclaims());
-                unshare(&self.volume, &self.reclaimer, whose, Need::space, (list, chunk))?;
+                let whose = (aru.view(), Payer::Unit(aru));
+                unshare(&self.volume, &self.reclaimer, whose, (list, chunk))?;
                 *nodes = PinnedNodes::keeping(self.volume.store());
             }
             fault => self.volume.recover_from(fault, nodes)?,

@@ -229,10 +229,18 @@ mod tests {
             let mut aru = Aru::new(View::HEAD);
             for _ in 0..=rng.below(40) {
                 let list = Lid(1 + rng.below(3));
-                match rng.below(4) {
+                match rng.below(6) {
                     0 => aru.put_record(list, 0, vec![1; 1 + rng.below(1024) as usize]),
                     1 => aru.write_pages(list, 0, vec![1; 1 + rng.below(9 << 12) as usize]),
                     2 => aru.push(Op::ZeroPages { list, first_page: 0, count: rng.below(1 << 20) }),
+                    3 => aru.push(Op::MovePages {
+                        from: list,
+                        from_page: rng.below(99),
+                        to: list,
+                        to_page: 200,
+                        count: rng.below(1 << 20),
+                    }),
+                    4 => aru.push(Op::SwapPages { a: list, b: list }),
                     _ => aru.delete_record(list, 0),
                 };
             }

@@ -69,6 +69,11 @@ impl Reclaimer {
         }
     }
 
+    /// What counts the volume's space.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
     /// What clients have left to be done.
     pub(crate) const fn chores(&self) -> &Chores {
         &self.chores

@@ -2,7 +2,7 @@
 //! exchange them.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Error, Lid, Result, View};
+use dendro_disk::{Aru, Error, Lid, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::versions::quota_bytes_of;
@@ -15,17 +15,45 @@ use crate::log::segments::Pin;
 use crate::map::Nodes;
 use crate::reclaim::make_room::SeenPruning;
 use crate::reclaim::no_space::Reclaimer;
+use crate::space::reserve::Accounts;
 use crate::space::shortage::Need;
 use crate::volume::Volume;
 
-/// Gives the head of a branch copies of its own of those pages of group `number` of `list` that
-/// cannot be moved. `need` says what bytes of log are for. A caller that `is_counted` already may
-/// use more than its quota has left.
+/// What pays for copies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payer<'u, 'a> {
+    /// Nothing more: their space was reserved before, and they count already.
+    Reserved,
+    /// The unit that needs them.
+    Unit(&'u Aru<'a>),
+}
+
+impl<'u, 'a> Payer<'u, 'a> {
+    /// The need of copies that take so many bytes of log.
+    fn need(self, accounts: &Accounts, len_bytes: u64) -> Need {
+        match self {
+            Self::Reserved => Need::reclaiming(len_bytes),
+            Self::Unit(aru) => {
+                Need::space(len_bytes).beside(accounts.reserved_by_others_bytes(aru.reservation()))
+            }
+        }
+    }
+
+    /// The unit whose client must have so much left of its quota.
+    fn within_quota(self) -> Option<&'u Aru<'a>> {
+        match self {
+            Self::Unit(aru) if !aru.reclaims() => Some(aru),
+            _ => None,
+        }
+    }
+}
+
+/// Gives the head of `view` copies of its own of those pages of group `number` of `list` that
+/// cannot be moved.
 pub(crate) fn unshare(
     volume: &Volume,
     reclaimer: &Reclaimer,
-    (view, is_counted): (View, bool),
-    need: fn(u64) -> Need,
+    (view, payer): (View, Payer<'_, '_>),
     (list, number): (Lid, u64),
 ) -> Result<()> {
     let shared = volume.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
@@ -58,11 +86,12 @@ pub(crate) fn unshare(
         false => quota_bytes_of(*page),
     });
     let quota_bytes = quota_bytes.sum();
+    let need = payer.need(reclaimer.accounts(), needed_bytes);
     let mut seen = SeenPruning::default();
     loop {
-        let copied = reclaimer.with_room(need(needed_bytes), |engine, nodes| {
-            if !is_counted {
-                engine.check_quota(view.branch, quota_bytes)?;
+        let copied = reclaimer.with_room(need, |engine, nodes| {
+            if let Some(aru) = payer.within_quota() {
+                engine.check_quota_for(aru, quota_bytes)?;
             }
             copies.iter().try_for_each(|(slot, page, bytes)| {
                 engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
@@ -82,19 +111,6 @@ pub(crate) fn unshare(
 type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
 
 impl Engine {
-    /// Checks whether the client of `branch` may use so much more.
-    ///
-    /// # Errors
-    /// [`Error::OverQuota`].
-    fn check_quota(&self, branch: u32, needed_bytes: u64) -> Outcome<()> {
-        let Some((quota, _)) = self.state().quota_of(branch) else { return Ok(()) };
-        let available_bytes = quota.available_bytes();
-        match needed_bytes <= available_bytes {
-            true => Ok(()),
-            false => Err(Error::OverQuota { needed_bytes, available_bytes }.into()),
-        }
-    }
-
     fn shared_pages(
         &self,
         view: View,

@@ -29,3 +29,10 @@ fn what_is_reserved_stays_writable_while_others_fill_the_disk() {
         space::what_is_reserved_stays_writable_while_others_fill_the_disk(&*disk);
     }
 }
+
+#[test]
+fn pages_of_a_snapshot_are_moved_with_what_was_reserved_for_them() {
+    let options = FormatOptions { segment_size_bytes: 512 << 10, ..FormatOptions::default() };
+    let disk = disk_of(48 << 20, &options);
+    space::pages_of_a_snapshot_are_moved_with_what_was_reserved_for_them(&*disk);
+}
