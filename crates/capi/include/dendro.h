@@ -37,7 +37,8 @@
  *   Where ENOSPC is named, -EDQUOT can come as well: what does not fit in the quota of the client
  *   (see dendro_client_set_quota()).
  *   Where there is no memory, the process ends.
- *   dendro_error_message() says what went wrong. What a result would have been put into is
+ *   dendro_error_message() says what went wrong, and dendro_error_code() which kind of error it is,
+ *   where that is more than the errno. What a result would have been put into is
  *   undefined after an error, unless the documentation says otherwise.
  *
  * OWNERSHIP
@@ -222,6 +223,121 @@
  * will be read so.
  */
 #define DENDRO_CLUSTERED 1
+
+/**
+ * Hint about a list: its pages are compressed as those of lists for which nothing else is said.
+ */
+#define DENDRO_COMPRESS_DEFAULT 2
+
+/**
+ * Hint about a list: its pages are compressed with LZ4 when they are written.
+ */
+#define DENDRO_COMPRESS_LZ4 4
+
+/**
+ * Hint about a list: its pages are compressed with Zstandard when they are written.
+ */
+#define DENDRO_COMPRESS_ZSTD 8
+
+/**
+ * Hint about a list: its pages are not compressed.
+ */
+#define DENDRO_COMPRESS_NONE 16
+
+/**
+ * Error code: there is no such list.
+ */
+#define DENDRO_ERROR_NO_SUCH_LIST 1
+
+/**
+ * Error code: there is a list of that number already.
+ */
+#define DENDRO_ERROR_LIST_EXISTS 2
+
+/**
+ * Error code: a record has no bytes, or too many.
+ */
+#define DENDRO_ERROR_RECORD_TOO_LONG 3
+
+/**
+ * Error code: pages past DENDRO_MAX_PAGE_COUNT.
+ */
+#define DENDRO_ERROR_OUT_OF_RANGE 4
+
+/**
+ * Error code: a unit changes too many groups of pages.
+ */
+#define DENDRO_ERROR_UNIT_TOO_LONG 5
+
+/**
+ * Error code: it would not fit.
+ */
+#define DENDRO_ERROR_NO_SPACE 6
+
+/**
+ * Error code: there is no such version, or it is a snapshot, which cannot be changed.
+ */
+#define DENDRO_ERROR_NO_SUCH_VERSION 7
+
+/**
+ * Error code: that cannot be the name of a version.
+ */
+#define DENDRO_ERROR_BAD_NAME 8
+
+/**
+ * Error code: another version has that name.
+ */
+#define DENDRO_ERROR_NAME_TAKEN 9
+
+/**
+ * Error code: the version must not be deleted.
+ */
+#define DENDRO_ERROR_IN_USE 10
+
+/**
+ * Error code: the version belongs to another client.
+ */
+#define DENDRO_ERROR_OTHER_CLIENT 11
+
+/**
+ * Error code: the volume is open for reading, or closed.
+ */
+#define DENDRO_ERROR_READ_ONLY 12
+
+/**
+ * Error code: the volume takes no more changes after an error; it must be opened again.
+ */
+#define DENDRO_ERROR_STOPPED 13
+
+/**
+ * Error code: what was read is not what was written.
+ */
+#define DENDRO_ERROR_DAMAGED 14
+
+/**
+ * Error code: something durable is lost, so that the volume cannot be opened.
+ */
+#define DENDRO_ERROR_LOST 15
+
+/**
+ * Error code: the device could not be read.
+ */
+#define DENDRO_ERROR_IO 16
+
+/**
+ * Error code: a condition of a unit does not hold.
+ */
+#define DENDRO_ERROR_CONDITION 17
+
+/**
+ * Error code: what was to outlast the loss of a device is on one device alone.
+ */
+#define DENDRO_ERROR_ONE_COPY 18
+
+/**
+ * Error code: it would not fit in the quota of the client.
+ */
+#define DENDRO_ERROR_OVER_QUOTA 19
 
 /**
  * Flag of a version: it is the head of a branch; otherwise it is a snapshot.
@@ -628,6 +744,18 @@ int dendro_directory_close(struct dendro_directory *directory);
 const char *dendro_error_message(void);
 
 /**
+ * The kind of what went wrong in the last call of this thread that failed. It says more than the
+ * errno: a volume that is open for reading and one that has stopped both answer EROFS. The numbers
+ * never change, and later versions of the library may have more.
+ *
+ * Returns: DENDRO_ERROR_NO_SUCH_LIST or another one of these; 0 if the errno says all, and as long
+ * as no call has failed.
+ *
+ * Threads: any. Each has its own code.
+ */
+uint32_t dendro_error_code(void);
+
+/**
  * Opens the file at `path`. `flags` is 0, for reading, or DENDRO_WRITE and others, for reading and
  * writing. A file that is removed while it is open goes when it is closed.
  *
@@ -922,7 +1050,8 @@ int dendro_files_replace(const struct dendro_files *files,
 int dendro_list_allocate(const struct dendro_volume *volume, uint64_t *list);
 
 /**
- * Puts the hints of a list into `*hints`, which may be NULL: DENDRO_CLUSTERED or 0.
+ * Puts the hints of a list into `*hints`, which may be NULL: DENDRO_CLUSTERED, one of
+ * DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_ZSTD and DENDRO_COMPRESS_NONE, both, or 0.
  *
  * Returns: 0.
  *
@@ -1138,8 +1267,9 @@ int dendro_unit_clear(const struct dendro_unit *unit);
 int dendro_unit_close(struct dendro_unit *unit);
 
 /**
- * Adds to a unit: creates an empty list with a number of dendro_list_allocate(). `hints` is
- * DENDRO_CLUSTERED or 0.
+ * Adds to a unit: creates an empty list with a number of dendro_list_allocate(). `hints` is 0, or
+ * DENDRO_CLUSTERED, one of DENDRO_COMPRESS_DEFAULT, DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_ZSTD and
+ * DENDRO_COMPRESS_NONE, or both.
  *
  * Returns: 0.
  *
@@ -1151,8 +1281,8 @@ int dendro_unit_create_list(const struct dendro_unit *unit, uint64_t list, uint3
 
 /**
  * Adds to a unit: creates an empty list beside another, with a number of dendro_list_allocate().
- * `hints` is DENDRO_CLUSTERED or 0. Lists that are near the same list, and that list, are laid
- * down together when their pages are moved. The list `near` need not exist.
+ * `hints` are those of dendro_unit_create_list(). Lists that are near the same list, and that list,
+ * are laid down together when their pages are moved. The list `near` need not exist.
  *
  * Returns: 0.
  *
@@ -1177,23 +1307,26 @@ int dendro_unit_create_list_near(const struct dendro_unit *unit,
 int dendro_unit_delete_list(const struct dendro_unit *unit, uint64_t list);
 
 /**
- * Adds to a unit: changes the hints of a list, which is near none afterwards.
+ * Adds to a unit: changes the hints of a list, which are those of dendro_unit_create_list(). It
+ * stays near the list that it is near. If `hints` name no compression, it keeps the one that it has
+ * at the time of this call.
  *
  * Returns: 0.
  *
- * Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+ * Errors: EINVAL: there are no such hints. ESTALE: there is no such head. EIO. Others come from
+ * dendro_unit_commit().
  *
  * Threads: any.
  */
 int dendro_unit_set_hints(const struct dendro_unit *unit, uint64_t list, uint32_t hints);
 
 /**
- * Adds to a unit: changes the hints of a list and moves it beside another. With `near` 0 it is
- * near none afterwards. See dendro_unit_create_list_near().
+ * Adds to a unit: changes the hints of a list, as dendro_unit_set_hints() does, and moves it beside
+ * another. With `near` 0 it is near none afterwards. See dendro_unit_create_list_near().
  *
  * Returns: 0.
  *
- * Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+ * Errors: as dendro_unit_set_hints().
  *
  * Threads: any.
  */

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::failure::{Failure, Result, keep_message};
+use crate::failure::{Failure, Result, keep};
 use crate::raw::{Call, Wrong};
 
 /// What a function returns.
@@ -73,7 +73,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
 /// What a function returns for `done`.
 fn answer<A: Answer>(done: Result<A>) -> A {
     done.unwrap_or_else(|failure| {
-        keep_message(&failure.message);
+        keep(&failure);
         A::of(-failure.errno)
     })
 }

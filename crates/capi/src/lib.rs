@@ -15,7 +15,7 @@
 //! | module | what it is |
 //! |--------|------------|
 //! | `raw` | texts and memory of C programs; all `unsafe` code |
-//! | `failure` | errors, and the message of a thread's last one |
+//! | `failure` | errors, and the message and the code of a thread's last one |
 //! | `border` | what every call goes through: panics end there |
 //! | `types` | structures and constants |
 //! | `volume` | volumes, and their threads |
@@ -40,4 +40,4 @@ pub mod units;
 pub mod versions;
 pub mod volume;
 
-pub use failure::dendro_error_message;
+pub use failure::{dendro_error_code, dendro_error_message};

@@ -3,22 +3,48 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
-use dendrofs::disk::{self, Lid, ListHints, Locality};
+use dendrofs::disk::{self, Lid, ListCompression, ListHints, Locality};
 
 use crate::border::{fill, on, place};
 use crate::failure::{Failure, Result};
-use crate::types::{DENDRO_CLUSTERED, DENDRO_PAGE_SIZE, PageRange, View};
+use crate::types::{
+    DENDRO_CLUSTERED, DENDRO_COMPRESS_DEFAULT, DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_NONE,
+    DENDRO_COMPRESS_ZSTD, DENDRO_PAGE_SIZE, PageRange, View,
+};
 use crate::volume::Volume;
 
-/// The hints that a program names, of a list that is near `near`, or near none if that is 0.
-pub(crate) fn hints_of(hints: u32, near: u64) -> Result<ListHints> {
-    let mut made = ListHints::from_parts(0, near);
-    match hints {
-        0 => {}
-        DENDRO_CLUSTERED => made.locality = Locality::Clustered,
-        _ => return Err(Failure::invalid(format!("there are no hints {hints:#x}"))),
-    }
-    Ok(made)
+/// The flags of compressions. A change names one, or none that is to stay.
+const COMPRESSIONS: [(u32, ListCompression); 4] = [
+    (DENDRO_COMPRESS_DEFAULT, ListCompression::AsOthers),
+    (DENDRO_COMPRESS_LZ4, ListCompression::Lz4),
+    (DENDRO_COMPRESS_ZSTD, ListCompression::Zstd),
+    (DENDRO_COMPRESS_NONE, ListCompression::Never),
+];
+
+/// The hints of a list that has `kept` after a program has named `hints`.
+pub(crate) fn with_hints(kept: ListHints, hints: u32) -> Result<ListHints> {
+    let is_clustered = hints & DENDRO_CLUSTERED != 0;
+    let locality = if is_clustered { Locality::Clustered } else { Locality::AsWritten };
+    let compression = match hints & !DENDRO_CLUSTERED {
+        0 => kept.compression,
+        flag => {
+            let named = COMPRESSIONS.iter().find(|(of, _)| *of == flag);
+            named.ok_or_else(|| Failure::invalid(format!("there are no hints {hints:#x}")))?.1
+        }
+    };
+    Ok(ListHints { locality, compression, ..kept })
+}
+
+/// The same for a list that is near `near` afterwards, or near none if that is 0.
+pub(crate) fn with_hints_near(kept: ListHints, hints: u32, near: u64) -> Result<ListHints> {
+    with_hints(ListHints { near: (near != 0).then_some(Lid(near)), ..kept }, hints)
+}
+
+/// The flags of a list's hints. That nothing else is said takes none.
+fn flags_of(hints: ListHints) -> u32 {
+    let clustered = if hints.locality == Locality::Clustered { DENDRO_CLUSTERED } else { 0 };
+    let compression = COMPRESSIONS[1..].iter().find(|(_, of)| *of == hints.compression);
+    clustered | compression.map_or(0, |(flag, _)| *flag)
 }
 
 /// Puts the number of a new list into `*list`. The list is there when a unit has created it.
@@ -41,7 +67,8 @@ pub extern "C" fn dendro_list_allocate(
     })
 }
 
-/// Puts the hints of a list into `*hints`, which may be NULL: DENDRO_CLUSTERED or 0.
+/// Puts the hints of a list into `*hints`, which may be NULL: DENDRO_CLUSTERED, one of
+/// DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_ZSTD and DENDRO_COMPRESS_NONE, both, or 0.
 ///
 /// Returns: 0.
 ///
@@ -59,8 +86,7 @@ pub extern "C" fn dendro_list_hints(
         let found = volume.disk().hints(view.into(), Lid(list))?;
         let found = found.ok_or_else(|| missing(format!("there is no list {list}")))?;
         if let Some(place) = hints {
-            let clustered = found.locality == Locality::Clustered;
-            place.write(if clustered { DENDRO_CLUSTERED } else { 0 });
+            place.write(flags_of(found));
         }
         Ok(0)
     })

@@ -87,6 +87,53 @@ pub const DENDRO_OUTLASTS_MEDIUM: u32 = 3;
 /// Hint about a list: its blocks should lie together in the order of their indexes, because they
 /// will be read so.
 pub const DENDRO_CLUSTERED: u32 = 1;
+/// Hint about a list: its pages are compressed as those of lists for which nothing else is said.
+pub const DENDRO_COMPRESS_DEFAULT: u32 = 2;
+/// Hint about a list: its pages are compressed with LZ4 when they are written.
+pub const DENDRO_COMPRESS_LZ4: u32 = 4;
+/// Hint about a list: its pages are compressed with Zstandard when they are written.
+pub const DENDRO_COMPRESS_ZSTD: u32 = 8;
+/// Hint about a list: its pages are not compressed.
+pub const DENDRO_COMPRESS_NONE: u32 = 16;
+
+/// Error code: there is no such list.
+pub const DENDRO_ERROR_NO_SUCH_LIST: u32 = 1;
+/// Error code: there is a list of that number already.
+pub const DENDRO_ERROR_LIST_EXISTS: u32 = 2;
+/// Error code: a record has no bytes, or too many.
+pub const DENDRO_ERROR_RECORD_TOO_LONG: u32 = 3;
+/// Error code: pages past DENDRO_MAX_PAGE_COUNT.
+pub const DENDRO_ERROR_OUT_OF_RANGE: u32 = 4;
+/// Error code: a unit changes too many groups of pages.
+pub const DENDRO_ERROR_UNIT_TOO_LONG: u32 = 5;
+/// Error code: it would not fit.
+pub const DENDRO_ERROR_NO_SPACE: u32 = 6;
+/// Error code: there is no such version, or it is a snapshot, which cannot be changed.
+pub const DENDRO_ERROR_NO_SUCH_VERSION: u32 = 7;
+/// Error code: that cannot be the name of a version.
+pub const DENDRO_ERROR_BAD_NAME: u32 = 8;
+/// Error code: another version has that name.
+pub const DENDRO_ERROR_NAME_TAKEN: u32 = 9;
+/// Error code: the version must not be deleted.
+pub const DENDRO_ERROR_IN_USE: u32 = 10;
+/// Error code: the version belongs to another client.
+pub const DENDRO_ERROR_OTHER_CLIENT: u32 = 11;
+/// Error code: the volume is open for reading, or closed.
+pub const DENDRO_ERROR_READ_ONLY: u32 = 12;
+/// Error code: the volume takes no more changes after an error; it must be opened again.
+pub const DENDRO_ERROR_STOPPED: u32 = 13;
+/// Error code: what was read is not what was written.
+pub const DENDRO_ERROR_DAMAGED: u32 = 14;
+/// Error code: something durable is lost, so that the volume cannot be opened.
+pub const DENDRO_ERROR_LOST: u32 = 15;
+/// Error code: the device could not be read.
+pub const DENDRO_ERROR_IO: u32 = 16;
+/// Error code: a condition of a unit does not hold.
+pub const DENDRO_ERROR_CONDITION: u32 = 17;
+/// Error code: what was to outlast the loss of a device is on one device alone.
+pub const DENDRO_ERROR_ONE_COPY: u32 = 18;
+/// Error code: it would not fit in the quota of the client.
+pub const DENDRO_ERROR_OVER_QUOTA: u32 = 19;
 
 /// Flag of a version: it is the head of a branch; otherwise it is a snapshot.
 pub const DENDRO_VERSION_HEAD: u32 = 1;

@@ -4,11 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dendrofs::disk::{Aru, CommitSeq, Lid, Op};
+use dendrofs::disk::{Aru, CommitSeq, Lid, ListHints, Op};
+use dendrofs::given_hints;
 
 use crate::border::{Handle, Health, close, hand_out, on};
 use crate::failure::{Failure, Result};
-use crate::lists::hints_of;
+use crate::lists::{with_hints, with_hints_near};
 use crate::raw::Wrong;
 use crate::types::View;
 use crate::volume::{Shared, Volume};
@@ -39,6 +40,26 @@ fn add(unit: Option<&Unit>, change: impl FnOnce() -> Result<Op<'static>>) -> c_i
             unit.push(change);
         });
         Ok(0)
+    })
+}
+
+/// Adds to a unit: a list gets the hints that `change` makes of those that it has behind the changes
+/// before.
+fn change_hints(
+    unit: Option<&Unit>,
+    list: u64,
+    change: impl FnOnce(ListHints) -> Result<ListHints>,
+) -> c_int {
+    let list = Lid(list);
+    on(unit, |_, unit| {
+        unit.with(|aru| {
+            let kept = match given_hints(aru.ops().iter(), list) {
+                Some(given) => given,
+                None => unit.volume.disk.hints(aru.view(), list)?.unwrap_or_default(),
+            };
+            aru.push(Op::SetHints { list, hints: change(kept)? });
+            Ok(0)
+        })
     })
 }
 
@@ -142,8 +163,9 @@ pub extern "C" fn dendro_unit_close(unit: Option<Box<Unit>>) -> c_int {
     close(unit, |_| Ok(()))
 }
 
-/// Adds to a unit: creates an empty list with a number of dendro_list_allocate(). `hints` is
-/// DENDRO_CLUSTERED or 0.
+/// Adds to a unit: creates an empty list with a number of dendro_list_allocate(). `hints` is 0, or
+/// DENDRO_CLUSTERED, one of DENDRO_COMPRESS_DEFAULT, DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_ZSTD and
+/// DENDRO_COMPRESS_NONE, or both.
 ///
 /// Returns: 0.
 ///
@@ -152,12 +174,14 @@ pub extern "C" fn dendro_unit_close(unit: Option<Box<Unit>>) -> c_int {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn dendro_unit_create_list(unit: Option<&Unit>, list: u64, hints: u32) -> c_int {
-    add(unit, || Ok(Op::CreateList { list: Lid(list), hints: hints_of(hints, 0)? }))
+    add(unit, || {
+        Ok(Op::CreateList { list: Lid(list), hints: with_hints(ListHints::default(), hints)? })
+    })
 }
 
 /// Adds to a unit: creates an empty list beside another, with a number of dendro_list_allocate().
-/// `hints` is DENDRO_CLUSTERED or 0. Lists that are near the same list, and that list, are laid
-/// down together when their pages are moved. The list `near` need not exist.
+/// `hints` are those of dendro_unit_create_list(). Lists that are near the same list, and that list,
+/// are laid down together when their pages are moved. The list `near` need not exist.
 ///
 /// Returns: 0.
 ///
@@ -171,7 +195,10 @@ pub extern "C" fn dendro_unit_create_list_near(
     hints: u32,
     near: u64,
 ) -> c_int {
-    add(unit, || Ok(Op::CreateList { list: Lid(list), hints: hints_of(hints, near)? }))
+    add(unit, || {
+        let hints = with_hints_near(ListHints::default(), hints, near)?;
+        Ok(Op::CreateList { list: Lid(list), hints })
+    })
 }
 
 /// Adds to a unit: deletes a list with all that it has.
@@ -186,24 +213,27 @@ pub extern "C" fn dendro_unit_delete_list(unit: Option<&Unit>, list: u64) -> c_i
     add(unit, || Ok(Op::DeleteList { list: Lid(list) }))
 }
 
-/// Adds to a unit: changes the hints of a list, which is near none afterwards.
+/// Adds to a unit: changes the hints of a list, which are those of dendro_unit_create_list(). It
+/// stays near the list that it is near. If `hints` name no compression, it keeps the one that it has
+/// at the time of this call.
 ///
 /// Returns: 0.
 ///
-/// Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+/// Errors: EINVAL: there are no such hints. ESTALE: there is no such head. EIO. Others come from
+/// dendro_unit_commit().
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn dendro_unit_set_hints(unit: Option<&Unit>, list: u64, hints: u32) -> c_int {
-    add(unit, || Ok(Op::SetHints { list: Lid(list), hints: hints_of(hints, 0)? }))
+    change_hints(unit, list, |kept| with_hints(kept, hints))
 }
 
-/// Adds to a unit: changes the hints of a list and moves it beside another. With `near` 0 it is
-/// near none afterwards. See dendro_unit_create_list_near().
+/// Adds to a unit: changes the hints of a list, as dendro_unit_set_hints() does, and moves it beside
+/// another. With `near` 0 it is near none afterwards. See dendro_unit_create_list_near().
 ///
 /// Returns: 0.
 ///
-/// Errors: EINVAL: there are no such hints. Others come from dendro_unit_commit().
+/// Errors: as dendro_unit_set_hints().
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -213,7 +243,7 @@ pub extern "C" fn dendro_unit_move_list(
     hints: u32,
     near: u64,
 ) -> c_int {
-    add(unit, || Ok(Op::SetHints { list: Lid(list), hints: hints_of(hints, near)? }))
+    change_hints(unit, list, |kept| with_hints_near(kept, hints, near))
 }
 
 /// Adds to a unit: puts a record of `len` bytes in place of the one at `index`, if there is one.

@@ -56,6 +56,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// The number of the kind of an error of the logical disk ([`disk::Error::code`]), also where
+    /// an operation on files has met it. `None` for others, of which the errno says all.
+    ///
+    /// [`disk::Error::code`]: crate::disk::Error::code
+    #[must_use]
+    pub const fn code(&self) -> Option<u16> {
+        match self {
+            Self::Disk(error) | Self::Files(FsError::Disk(error)) => Some(error.code()),
+            _ => None,
+        }
+    }
+
     /// The number that Linux has for the error.
     #[must_use]
     pub fn errno(&self) -> i32 {

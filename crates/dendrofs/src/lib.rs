@@ -105,6 +105,7 @@
 //! | `error` | errors |
 //! | `options` | how volumes are made and opened |
 //! | `metadata` | what is known of files |
+//! | `hints` | hints of lists that a unit changes in part |
 //! | `walk` | from a path to a file |
 //! | `open_disk` | the disk of an open volume, and its file systems |
 //! | `file`, `files` | files of a version |
@@ -117,6 +118,7 @@
 mod error;
 mod file;
 mod files;
+mod hints;
 mod metadata;
 mod open_disk;
 mod options;
@@ -129,6 +131,7 @@ pub use dendro_base::ClientKind;
 pub use error::{Error, Result};
 pub use file::File;
 pub use files::Files;
+pub use hints::given_hints;
 pub use metadata::{Entry, FileType, Metadata};
 pub use options::{CreateOptions, OpenOptions};
 pub use runner::Runner;

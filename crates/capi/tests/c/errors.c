@@ -13,7 +13,7 @@ static void wrong_volumes(void)
 	dendro_volume *volume = (dendro_volume *)image, *second;
 	dendro_options options = {0};
 	char label[66];
-	CHECK(dendro_error_message()[0] == 0);
+	CHECK(dendro_error_message()[0] == 0 && dendro_error_code() == 0);
 	RETURNS(-ENOENT, dendro_volume_open(image, NULL, &volume));
 	CHECK(volume == NULL && strstr(dendro_error_message(), image) != NULL);
 	RETURNS(-EINVAL, dendro_volume_open(NULL, NULL, &volume));
@@ -175,6 +175,77 @@ static void note_durable(void *told, int error)
 	*(int *)told += 1;
 }
 
+static uint32_t hints_of(dendro_volume *volume, uint64_t list)
+{
+	uint32_t hints;
+	RETURNS(0, dendro_list_hints(volume, head, list, &hints));
+	return hints;
+}
+
+/* What a change does not name stays, also of what the same unit has named. */
+static void compression(dendro_volume *volume)
+{
+	const uint32_t all[] = {DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_ZSTD, DENDRO_COMPRESS_NONE};
+	uint64_t list, near;
+	dendro_unit *unit;
+	RETURNS(0, dendro_unit_open(volume, head, &unit));
+	for (int at = 0; at < 3; at++) {
+		RETURNS(0, dendro_list_allocate(volume, &list));
+		RETURNS(0, dendro_unit_create_list(unit, list, all[at]));
+		RETURNS(0, dendro_unit_move_list(unit, list, DENDRO_CLUSTERED, DENDRO_ROOT_LIST));
+		RETURNS(0, dendro_unit_commit(unit, NULL));
+		CHECK(hints_of(volume, list) == (all[at] | DENDRO_CLUSTERED));
+		RETURNS(0, dendro_unit_set_hints(unit, list, 0));
+		RETURNS(0, dendro_unit_commit(unit, NULL));
+		CHECK(hints_of(volume, list) == all[at]);
+		RETURNS(0, dendro_list_near(volume, head, list, &near));
+		CHECK(near == DENDRO_ROOT_LIST);
+		RETURNS(0, dendro_unit_move_list(unit, list, 0, 0));
+		RETURNS(0, dendro_unit_commit(unit, NULL));
+		CHECK(hints_of(volume, list) == all[at]);
+		RETURNS(0, dendro_list_near(volume, head, list, &near));
+		CHECK(near == 0);
+	}
+	RETURNS(0, dendro_unit_set_hints(unit, list, DENDRO_COMPRESS_LZ4));
+	RETURNS(0, dendro_unit_set_hints(unit, list, DENDRO_CLUSTERED));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	CHECK(hints_of(volume, list) == (DENDRO_COMPRESS_LZ4 | DENDRO_CLUSTERED));
+	RETURNS(0, dendro_unit_set_hints(unit, list, DENDRO_COMPRESS_DEFAULT));
+	RETURNS(0, dendro_unit_commit(unit, NULL));
+	CHECK(hints_of(volume, list) == 0);
+	const uint32_t two = DENDRO_COMPRESS_LZ4 | DENDRO_COMPRESS_NONE;
+	RETURNS(-EINVAL, dendro_unit_set_hints(unit, list, two));
+	RETURNS(0, dendro_unit_close(unit));
+}
+
+/* The code tells apart what has the same errno. */
+static void codes(dendro_volume *volume)
+{
+	dendro_volume *second;
+	dendro_unit *unit;
+	dendro_view view;
+	RETURNS(0, dendro_unit_open(volume, head, &unit));
+	RETURNS(0, dendro_unit_put_record(unit, 99, 0, "x", 1));
+	RETURNS(-ENOENT, dendro_unit_commit(unit, NULL));
+	CHECK(dendro_error_code() == DENDRO_ERROR_NO_SUCH_LIST);
+	/* A call that succeeds leaves it. */
+	RETURNS(0, dendro_unit_clear(unit));
+	CHECK(dendro_error_code() == DENDRO_ERROR_NO_SUCH_LIST);
+	RETURNS(-ENOENT, dendro_version_find(volume, "none", &view));
+	CHECK(dendro_error_code() == 0);
+	RETURNS(0, dendro_unit_write_pages(unit, DENDRO_ROOT_LIST, UINT64_MAX, "x", 1));
+	RETURNS(-EFBIG, dendro_unit_commit(unit, NULL));
+	CHECK(dendro_error_code() == DENDRO_ERROR_OUT_OF_RANGE);
+	RETURNS(0, dendro_unit_close(unit));
+	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_LISTS, NULL, &second));
+	RETURNS(0, dendro_unit_open(second, head, &unit));
+	RETURNS(0, dendro_volume_close(second));
+	RETURNS(0, dendro_unit_put_record(unit, DENDRO_ROOT_LIST, 0, "x", 1));
+	RETURNS(-EROFS, dendro_unit_commit(unit, NULL));
+	CHECK(dendro_error_code() == DENDRO_ERROR_READ_ONLY);
+	RETURNS(0, dendro_unit_close(unit));
+}
+
 static void wrong_units(dendro_volume *volume)
 {
 	uint64_t since;
@@ -187,8 +258,8 @@ static void wrong_units(dendro_volume *volume)
 	RETURNS(0, dendro_list_allocate(volume, &list));
 	RETURNS(-ENOENT, dendro_list_hints(volume, head, list, NULL));
 	RETURNS(0, dendro_unit_open(volume, head, &unit));
-	RETURNS(-EINVAL, dendro_unit_create_list(unit, list, 2));
-	RETURNS(-EINVAL, dendro_unit_set_hints(unit, list, 2));
+	RETURNS(-EINVAL, dendro_unit_create_list(unit, list, 32));
+	RETURNS(-EINVAL, dendro_unit_set_hints(unit, list, 32));
 	RETURNS(-EINVAL, dendro_unit_put_record(unit, list, 0, NULL, 1));
 	RETURNS(-EINVAL, dendro_unit_put_record(unit, list, 0, "x", SIZE_MAX));
 	RETURNS(-EINVAL, dendro_unit_write_pages(unit, list, 0, NULL, 1));
@@ -205,7 +276,7 @@ static void wrong_units(dendro_volume *volume)
 	RETURNS(0, dendro_list_near(volume, head, list, &near));
 	CHECK(near == 0);
 	RETURNS(0, dendro_list_allocate(volume, &neighbour));
-	RETURNS(-EINVAL, dendro_unit_create_list_near(unit, neighbour, 2, list));
+	RETURNS(-EINVAL, dendro_unit_create_list_near(unit, neighbour, 32, list));
 	RETURNS(0, dendro_unit_create_list_near(unit, neighbour, 0, list));
 	RETURNS(0, dendro_unit_move_list(unit, list, DENDRO_CLUSTERED, neighbour));
 	RETURNS(0, dendro_unit_commit(unit, NULL));
@@ -526,6 +597,8 @@ int main(int argc, char **argv)
 	null_handles(lists);
 	wrong_versions(lists);
 	wrong_units(lists);
+	compression(lists);
+	codes(lists);
 	wrong_records(lists);
 	reservations(lists);
 	wrong_files(files);
