@@ -1281,8 +1281,8 @@ int dendro_unit_create_list(const struct dendro_unit *unit, uint64_t list, uint3
 
 /**
  * Adds to a unit: creates an empty list beside another, with a number of dendro_list_allocate().
- * `hints` are those of dendro_unit_create_list(). Lists that are near the same list, and that list,
- * are laid down together when their pages are moved. The list `near` need not exist.
+ * `hints` are those of dendro_unit_create_list(). Lists that are near the same list, and that
+ * list, are laid down together when their pages are moved. The list `near` need not exist.
  *
  * Returns: 0.
  *
@@ -1308,8 +1308,8 @@ int dendro_unit_delete_list(const struct dendro_unit *unit, uint64_t list);
 
 /**
  * Adds to a unit: changes the hints of a list, which are those of dendro_unit_create_list(). It
- * stays near the list that it is near. If `hints` name no compression, it keeps the one that it has
- * at the time of this call.
+ * stays near the list that it is near. If `hints` name no compression, it keeps the one that it
+ * has at the time of this call.
  *
  * Returns: 0.
  *
@@ -1321,8 +1321,8 @@ int dendro_unit_delete_list(const struct dendro_unit *unit, uint64_t list);
 int dendro_unit_set_hints(const struct dendro_unit *unit, uint64_t list, uint32_t hints);
 
 /**
- * Adds to a unit: changes the hints of a list, as dendro_unit_set_hints() does, and moves it beside
- * another. With `near` 0 it is near none afterwards. See dendro_unit_create_list_near().
+ * Adds to a unit: changes the hints of a list, as dendro_unit_set_hints() does, and moves it
+ * beside another. With `near` 0 it is near none afterwards. See dendro_unit_create_list_near().
  *
  * Returns: 0.
  *

@@ -43,8 +43,7 @@ fn add(unit: Option<&Unit>, change: impl FnOnce() -> Result<Op<'static>>) -> c_i
     })
 }
 
-/// Adds to a unit: a list gets the hints that `change` makes of those that it has behind the changes
-/// before.
+/// Adds to a unit: a list gets the hints that `change` makes of those that it has then.
 fn change_hints(
     unit: Option<&Unit>,
     list: u64,
@@ -180,8 +179,8 @@ pub extern "C" fn dendro_unit_create_list(unit: Option<&Unit>, list: u64, hints:
 }
 
 /// Adds to a unit: creates an empty list beside another, with a number of dendro_list_allocate().
-/// `hints` are those of dendro_unit_create_list(). Lists that are near the same list, and that list,
-/// are laid down together when their pages are moved. The list `near` need not exist.
+/// `hints` are those of dendro_unit_create_list(). Lists that are near the same list, and that
+/// list, are laid down together when their pages are moved. The list `near` need not exist.
 ///
 /// Returns: 0.
 ///
@@ -214,8 +213,8 @@ pub extern "C" fn dendro_unit_delete_list(unit: Option<&Unit>, list: u64) -> c_i
 }
 
 /// Adds to a unit: changes the hints of a list, which are those of dendro_unit_create_list(). It
-/// stays near the list that it is near. If `hints` name no compression, it keeps the one that it has
-/// at the time of this call.
+/// stays near the list that it is near. If `hints` name no compression, it keeps the one that it
+/// has at the time of this call.
 ///
 /// Returns: 0.
 ///
@@ -228,8 +227,8 @@ pub extern "C" fn dendro_unit_set_hints(unit: Option<&Unit>, list: u64, hints: u
     change_hints(unit, list, |kept| with_hints(kept, hints))
 }
 
-/// Adds to a unit: changes the hints of a list, as dendro_unit_set_hints() does, and moves it beside
-/// another. With `near` 0 it is near none afterwards. See dendro_unit_create_list_near().
+/// Adds to a unit: changes the hints of a list, as dendro_unit_set_hints() does, and moves it
+/// beside another. With `near` 0 it is near none afterwards. See dendro_unit_create_list_near().
 ///
 /// Returns: 0.
 ///

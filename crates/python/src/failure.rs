@@ -20,14 +20,18 @@ pub(crate) enum Failure {
         errno: i32,
         message: String,
         path: Option<PathBuf>,
+        /// Of an error of the disk.
+        code: Option<u16>,
     },
     /// A `ValueError`: a wrong argument, or something that is closed.
     Value(String),
+    /// What an object of the program has raised.
+    Raised(PyErr),
 }
 
 impl Failure {
     pub(crate) fn os(errno: i32, message: impl Into<String>) -> Self {
-        Self::Os { errno, message: message.into(), path: None }
+        Self::Os { errno, message: message.into(), path: None, code: None }
     }
 
     pub(crate) fn value(message: impl Into<String>) -> Self {
@@ -37,8 +41,8 @@ impl Failure {
     /// The error of a call with a path.
     pub(crate) fn at(self, path: &Path) -> Self {
         match self {
-            Self::Os { errno, message, .. } => {
-                Self::Os { errno, message, path: Some(path.to_owned()) }
+            Self::Os { errno, message, code, .. } => {
+                Self::Os { errno, message, path: Some(path.to_owned()), code }
             }
             other => other,
         }
@@ -49,7 +53,9 @@ impl Failure {
     pub(crate) fn when_syncing(error: Error) -> Self {
         let lost = matches!(error, Error::Disk(disk::Error::Failed(_)));
         match Self::from(error) {
-            Self::Os { message, path, .. } if lost => Self::Os { errno: libc::EIO, message, path },
+            Self::Os { message, path, code, .. } if lost => {
+                Self::Os { errno: libc::EIO, message, path, code }
+            }
             other => other,
         }
     }
@@ -57,7 +63,8 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::os(error.errno(), error.to_string())
+        let (errno, code) = (error.errno(), error.code());
+        Self::Os { errno, message: error.to_string(), path: None, code }
     }
 }
 
@@ -83,17 +90,18 @@ static EXCEPTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        let (errno, message, path) = match failure {
+        let (errno, message, path, code) = match failure {
+            Failure::Raised(error) => return error,
             Failure::Value(message) => return PyValueError::new_err(message),
-            Failure::Os { errno, message, path } => {
+            Failure::Os { errno, message, path, code } => {
                 // As `str`: what `OSError` usually has.
-                (errno, message, path.map(PathBuf::into_os_string))
+                (errno, message, path.map(PathBuf::into_os_string), code)
             }
         };
         Python::attach(|py| {
             let made = EXCEPTION
                 .import(py, "dendrofs.errors", "DendroError")
-                .and_then(|class| class.call_method1("_of", (errno, message, path)));
+                .and_then(|class| class.call_method1("_of", (errno, message, path, code)));
             made.map_or_else(|error| error, PyErr::from_value)
         })
     }

@@ -17,11 +17,12 @@
 //! | `failure` | errors, and the exceptions that they become |
 //! | `gate` | what every call on a volume goes through: closing, forks and panics end there |
 //! | `buffer` | bytes of Python objects |
+//! | `stream` | streams that are objects of Python |
 //! | `items` | iterators over what is read in parts |
 //! | `view` | versions, and how calls name them |
 //! | `durability` | waiting for durability without a thread that waits |
-//! | `unit` | atomic recovery units, reservations |
 //! | `lists` | the lists of a version |
+//! | `unit` | atomic recovery units, reservations |
 //! | `metadata` | what is known of files |
 //! | `file` | an open file |
 //! | `files` | the files of a version, by paths |
@@ -38,6 +39,7 @@ mod gate;
 mod items;
 mod lists;
 mod metadata;
+mod stream;
 mod unit;
 mod view;
 mod volume;
@@ -62,7 +64,7 @@ mod _native {
     #[pymodule_export]
     use crate::unit::{Reservation, Unit};
     #[pymodule_export]
-    use crate::view::{Client, Quota, Space, Version, View};
+    use crate::view::{Client, Quota, Space, Usage, Version, View};
     #[pymodule_export]
     use crate::volume::Volume;
 

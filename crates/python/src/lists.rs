@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dendrofs::disk::{self, GROUP_PAGES, Lid, Locality, PAGE_SIZE, PageRange};
+use dendrofs::disk::{self, GROUP_PAGES, Lid, ListCompression, Locality, PAGE_SIZE, PageRange};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -15,6 +15,24 @@ use crate::view::View;
 
 /// How many items are read at a time.
 const BATCH: usize = 256;
+
+/// What calls say of how the pages of a list are compressed.
+const COMPRESSIONS: [(&str, ListCompression); 4] = [
+    ("default", ListCompression::AsOthers),
+    ("none", ListCompression::Never),
+    ("lz4", ListCompression::Lz4),
+    ("zstd", ListCompression::Zstd),
+];
+
+/// The compression that a call names.
+pub(crate) fn compression_of(name: &str) -> Result<ListCompression> {
+    let found = COMPRESSIONS.iter().find(|(of, _)| *of == name).map(|(_, found)| *found);
+    found.ok_or_else(|| {
+        let why = "a list is compressed with 'zstd', 'lz4' or 'none', or as by 'default'; the \
+                   level is that of the volume";
+        Failure::value(format!("'{name}': {why}"))
+    })
+}
 
 /// The lists of one version. A list has records, and pages of PAGE_SIZE bytes, both with an index.
 ///
@@ -82,6 +100,17 @@ impl Lists {
     fn near(&self, py: Python<'_>, list: u64) -> PyResult<Option<u64>> {
         let hints = self.gate.on(py, |volume| Ok(volume.disk().hints(self.view, Lid(list))?))?;
         Ok(hints.and_then(|hints| hints.near).map(|near| near.0))
+    }
+
+    /// How the pages of a list are compressed when they are written: with "zstd" or "lz4", with
+    /// "none", or by "default" as those of lists for which nothing else is said. None without such
+    /// a list.
+    fn compression(&self, py: Python<'_>, list: u64) -> PyResult<Option<&'static str>> {
+        let hints = self.gate.on(py, |volume| Ok(volume.disk().hints(self.view, Lid(list))?))?;
+        let name = |hints: disk::ListHints| {
+            COMPRESSIONS.iter().find(|(_, of)| *of == hints.compression).map(|(name, _)| *name)
+        };
+        Ok(hints.and_then(name))
     }
 
     /// The record at `index`, or None.

@@ -4,12 +4,14 @@ use std::mem;
 use std::sync::Arc;
 
 use dendrofs::disk::{self, Aru, CommitSeq, Condition, Lid, ListHints, Locality, Op};
+use dendrofs::given_hints;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::buffer::Data;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::gate::{Gate, Slot};
+use crate::lists::compression_of;
 use crate::view::{Named, View};
 
 /// A change of a unit.
@@ -41,9 +43,27 @@ pub(crate) struct Unit {
     collected: Mutex<Collected>,
 }
 
-fn hints(clustered: bool, near: Option<u64>) -> ListHints {
-    let locality = if clustered { Locality::Clustered } else { Locality::AsWritten };
-    ListHints { locality, near: near.map(Lid), ..ListHints::default() }
+/// The hints that a call names of a list.
+struct Hints<'a> {
+    clustered: Option<bool>,
+    near: Option<u64>,
+    compress: Option<&'a str>,
+}
+
+impl Hints<'_> {
+    /// The hints of a list that has `hints` without these.
+    fn over(&self, mut hints: ListHints) -> Result<ListHints> {
+        if let Some(clustered) = self.clustered {
+            hints.locality = if clustered { Locality::Clustered } else { Locality::AsWritten };
+        }
+        if let Some(near) = self.near {
+            hints.near = (near != 0).then_some(Lid(near));
+        }
+        if let Some(name) = self.compress {
+            hints.compression = compression_of(name)?;
+        }
+        Ok(hints)
+    }
 }
 
 impl Unit {
@@ -53,6 +73,26 @@ impl Unit {
 
     fn add(&self, op: Op<'static>) {
         self.collected.lock().changes.push(Change::Other(op));
+    }
+
+    /// The hints that a list has behind the changes of the unit.
+    fn hints(&self, py: Python<'_>, list: Lid) -> Result<ListHints> {
+        let collected = self.collected.lock();
+        let given = given_hints(
+            collected.changes.iter().filter_map(|change| match change {
+                Change::Other(op) => Some(op),
+                _ => None,
+            }),
+            list,
+        );
+        // The lock is not held without Python's global lock.
+        drop(collected);
+        match given {
+            Some(given) => Ok(given),
+            None => self
+                .gate
+                .on(py, |volume| Ok(volume.disk().hints(self.head, list)?.unwrap_or_default())),
+        }
     }
 }
 
@@ -179,20 +219,25 @@ impl Unit {
 
     /// Creates an empty list, and returns its number: `list`, or one that nobody has. A list that
     /// is `clustered` is meant to be read from one end to the other. Lists that are `near` the same
-    /// list, and that list, are laid down together when their pages are moved.
-    #[pyo3(signature = (list = None, *, clustered = false, near = None))]
+    /// list, and that list, are laid down together when their pages are moved. With `compress`,
+    /// pages of the list are compressed with "zstd" or "lz4" when they are written, or with "none";
+    /// by "default" they are compressed as those of lists for which nothing else is said.
+    #[pyo3(signature = (list = None, *, clustered = false, near = None, compress = "default"))]
     fn create_list(
         &self,
         py: Python<'_>,
         list: Option<u64>,
         clustered: bool,
         near: Option<u64>,
+        compress: &str,
     ) -> PyResult<u64> {
+        let named = Hints { clustered: Some(clustered), near, compress: Some(compress) };
+        let hints = named.over(ListHints::default())?;
         let list = match list {
             Some(list) => list,
             None => self.gate.on(py, |volume| Ok(volume.disk().allocate_list()?))?.0,
         };
-        self.add(Op::CreateList { list: Lid(list), hints: hints(clustered, near) });
+        self.add(Op::CreateList { list: Lid(list), hints });
         Ok(list)
     }
 
@@ -201,10 +246,22 @@ impl Unit {
         self.add(Op::DeleteList { list: Lid(list) });
     }
 
-    /// Says how a list is meant to be read, and which one it is near, as create_list() does.
-    #[pyo3(signature = (list, *, clustered, near = None))]
-    fn set_hints(&self, list: u64, clustered: bool, near: Option<u64>) {
-        self.add(Op::SetHints { list: Lid(list), hints: hints(clustered, near) });
+    /// Says how a list is meant to be read, which one it is near, and how it is compressed, as
+    /// create_list() does. With `near` 0 it is near none. What is None stays as it is at the time
+    /// of this call.
+    #[pyo3(signature = (list, *, clustered = None, near = None, compress = None))]
+    fn set_hints(
+        &self,
+        py: Python<'_>,
+        list: u64,
+        clustered: Option<bool>,
+        near: Option<u64>,
+        compress: Option<&str>,
+    ) -> PyResult<()> {
+        let list = Lid(list);
+        let hints = Hints { clustered, near, compress }.over(self.hints(py, list)?)?;
+        self.add(Op::SetHints { list, hints });
+        Ok(())
     }
 
     /// Puts a record of 1 to MAX_RECORD_SIZE bytes in place of the one at `index`, if there is one.

@@ -201,6 +201,35 @@ impl From<disk::Space> for Space {
     }
 }
 
+/// The space that a version takes.
+#[pyclass(module = "dendrofs", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Usage {
+    /// The version.
+    view: View,
+    /// The bytes that deleting it alone would free.
+    exclusive_bytes: u64,
+    /// The bytes of all that is visible in it.
+    seen_bytes: u64,
+}
+
+#[pymethods]
+impl Usage {
+    fn __repr__(&self) -> String {
+        format!(
+            "<Usage of the {}: {} bytes, {} of them alone>",
+            self.view.0, self.seen_bytes, self.exclusive_bytes
+        )
+    }
+}
+
+impl From<disk::VersionUsage> for Usage {
+    fn from(usage: disk::VersionUsage) -> Self {
+        let disk::VersionUsage { view, exclusive_bytes, seen_bytes, .. } = usage;
+        Self { view: View(view), exclusive_bytes, seen_bytes }
+    }
+}
+
 /// The quota of a client, and what it uses of it. All its versions count together, and what they
 /// share counts once.
 #[pyclass(module = "dendrofs", frozen, get_all)]

@@ -13,8 +13,9 @@ use crate::failure::{At, Failure, Result};
 use crate::files::Files;
 use crate::gate::{Gate, guarded};
 use crate::lists::Lists;
+use crate::stream::Stream;
 use crate::unit::{Reservation, Unit};
-use crate::view::{Client, Named, Quota, Space, Version, View, duration, kind_of};
+use crate::view::{Client, Named, Quota, Space, Usage, Version, View, duration, kind_of};
 
 /// The most bytes of a label.
 const MAX_LABEL_BYTES: usize = 64;
@@ -345,6 +346,65 @@ impl Volume {
         Ok(self.gate.on(py, |volume| {
             let (head, to) = (Named::find(head, volume)?, Named::find(Some(to), volume)?);
             Ok(View(volume.roll_back(head, to)?))
+        })?)
+    }
+
+    /// Makes a branch the main one. It and the former main branch exchange their names.
+    fn promote(&self, py: Python<'_>, head: Named) -> PyResult<()> {
+        Ok(self.gate.on(py, |volume| Ok(volume.promote(Named::find(Some(head), volume)?)?))?)
+    }
+
+    /// Writes a snapshot as a stream to `file`, as `dendro send` does: all that it has, or what it
+    /// has and the snapshot `base` has not. `file` has a function `write`, as binary files have. It
+    /// is neither flushed nor closed, and must not use this volume itself. What it raises is
+    /// raised. The stream is worth nothing after an error.
+    #[pyo3(signature = (snapshot, file, base = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        snapshot: Named,
+        file: Py<PyAny>,
+        base: Option<Named>,
+    ) -> PyResult<()> {
+        Ok(self.gate.on(py, |volume| {
+            let snapshot = Named::find(Some(snapshot), volume)?;
+            let base = base.map(|base| Named::find(Some(base), volume)).transpose()?;
+            let mut stream = Stream::new(file);
+            let sent = volume.send(snapshot, base, &mut stream);
+            stream.ended(sent)
+        })?)
+    }
+
+    /// Receives the version of a stream from `file`, as send() and `dendro send` write it, as a
+    /// snapshot called `name`, or without that as it was on the volume that it was sent from. If
+    /// several streams follow each other, each keeps its name, those that are here are passed over,
+    /// and the last one is returned. `file` has a function `read`, as binary files have. It is read
+    /// to the end of the stream and no further, and must not use this volume itself. What it raises
+    /// is raised. A version that was received is durable; otherwise nothing of it is here.
+    #[pyo3(signature = (file, name = None))]
+    fn receive(&self, py: Python<'_>, file: Py<PyAny>, name: Option<&str>) -> PyResult<View> {
+        Ok(self.gate.on(py, |volume| {
+            let mut stream = Stream::new(file);
+            let received = volume.receive(&mut stream, name);
+            Ok(View(stream.ended(received)?))
+        })?)
+    }
+
+    /// What each version takes: the snapshots and the heads of branches. It reads the whole map.
+    fn usage(&self, py: Python<'_>) -> PyResult<Vec<Usage>> {
+        Ok(self.gate.on(py, |volume| {
+            Ok(volume.disk().version_usage()?.into_iter().map(Usage::from).collect())
+        })?)
+    }
+
+    /// How many bytes deleting all of these versions would free. That can be more than their
+    /// `exclusive_bytes` together, which leave out what several of them share. It reads the whole
+    /// map.
+    fn freed_by(&self, py: Python<'_>, versions: Vec<Named>) -> PyResult<u64> {
+        Ok(self.gate.on(py, |volume| {
+            let find = |version| Named::find(Some(version), volume);
+            let views: Vec<_> = versions.into_iter().map(find).collect::<Result<_>>()?;
+            Ok(volume.disk().freed_by(&views)?)
         })?)
     }
 

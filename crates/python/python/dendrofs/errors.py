@@ -1,20 +1,56 @@
 """What can go wrong. All are a DendroError, which is an OSError with an errno and, where there is
-one, a filename. Where Python has an exception for the errno, theirs is one of those too:
-`except FileNotFoundError` works. Wrong arguments and things that are closed are a ValueError."""
+one, a filename and an ErrorCode. Where Python has an exception for the errno, theirs is one of
+those too: `except FileNotFoundError` works. Wrong arguments and things that are closed are a
+ValueError."""
 
 from __future__ import annotations
 
+import enum as _enum
 import errno as _errno
+
+
+class ErrorCode(_enum.IntEnum):
+    """The kinds of errors of lists, units and versions. They have the numbers of `DENDRO_ERROR_` in
+    the C header, which says more of each, and which never change."""
+
+    NO_SUCH_LIST = 1
+    LIST_EXISTS = 2
+    RECORD_TOO_LONG = 3
+    OUT_OF_RANGE = 4
+    UNIT_TOO_LONG = 5
+    NO_SPACE = 6
+    NO_SUCH_VERSION = 7
+    BAD_NAME = 8
+    NAME_TAKEN = 9
+    IN_USE = 10
+    OTHER_CLIENT = 11
+    READ_ONLY = 12
+    STOPPED = 13
+    DAMAGED = 14
+    LOST = 15
+    IO = 16
+    CONDITION = 17
+    ONE_COPY = 18
+    OVER_QUOTA = 19
 
 
 class DendroError(OSError):
     """A call on a volume has failed."""
 
+    _code: ErrorCode | None = None
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The kind of an error of lists, units and versions; None if the errno says all."""
+        return self._code
+
     @staticmethod
-    def _of(errno: int, message: str, path: str | None) -> DendroError:
-        """The error of this number."""
+    def _of(errno: int, message: str, path: str | None, code: int | None) -> DendroError:
+        """The error of these numbers."""
         kind = _KINDS.get(errno, DendroError)
-        return kind(errno, message) if path is None else kind(errno, message, path)
+        error = kind(errno, message) if path is None else kind(errno, message, path)
+        error._code = None if code is None else ErrorCode(code)
+        return error
 
 
 class NotFoundError(DendroError, FileNotFoundError):

@@ -198,10 +198,58 @@ def test_a_list_is_made_beside_another_and_moves(lists, number):
         unit.set_hints(other, clustered=True, near=77)
     assert (now.near(other), now.is_clustered(other)) == (77, True)
     with pytest.raises(NotFoundError), lists.unit() as unit:
-        unit.set_hints(other, clustered=False, near=0)
+        unit.set_hints(other, near=(1 << 64) - 1)
+    with lists.unit() as unit:
+        unit.set_hints(other, near=0)
+    assert (now.near(other), now.is_clustered(other)) == (None, True)
+
+
+@pytest.mark.parametrize("compress", ["zstd", "lz4", "none", "default"])
+def test_hints_that_a_change_does_not_name_stay(lists, number, compress):
+    now = lists.lists()
+    with lists.unit() as unit:
+        other = unit.create_list(near=number, compress=compress)
+        unit.set_hints(other, clustered=True)
+
+    def hints():
+        return now.compression(other), now.near(other), now.is_clustered(other)
+
+    assert hints() == (compress, number, True)
     with lists.unit() as unit:
         unit.set_hints(other, clustered=False)
-    assert now.near(other) is None
+    assert hints() == (compress, number, False)
+    with lists.unit() as unit:
+        unit.set_hints(other, near=77)
+        unit.set_hints(other, clustered=True)
+    assert hints() == (compress, 77, True)
+    with lists.unit() as unit:
+        unit.set_hints(other, compress="zstd")
+    assert hints() == ("zstd", 77, True)
+
+
+def test_a_list_is_compressed_as_it_is_said(lists):
+    def taken(compress):
+        before = lists.space().live_bytes
+        with lists.unit() as unit:
+            unit.write_pages(unit.create_list(compress=compress), 0, b"same" * (1 << 18))
+        lists.flush()
+        return lists.space().live_bytes - before
+
+    assert taken("none") > 1 << 20
+    assert 0 < taken("zstd") < 1 << 18
+    assert 0 < taken("lz4") < 1 << 18
+
+
+def test_a_compression_that_no_list_has_is_refused(lists, number):
+    with lists.unit() as unit:
+        for wrong in ("zstd:3", "gzip", ""):
+            with pytest.raises(ValueError, match="'lz4'"):
+                unit.set_hints(number, compress=wrong)
+            with pytest.raises(ValueError, match="'lz4'"):
+                unit.create_list(compress=wrong)
+        assert len(unit) == 0
+    assert lists.lists().compression(number) == "default"
+    assert lists.lists().compression(999) is None
 
 
 def test_pages_are_zeroed_punched_moved_and_swapped(lists, number):

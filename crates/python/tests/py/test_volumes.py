@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import gc
+import io
 import multiprocessing
 import os
+import re
 import select
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +22,10 @@ import dendrofs
 from dendrofs import (
     BusyError,
     DendroError,
+    ErrorCode,
     ExistsError,
     InvalidError,
+    NoSpaceError,
     NotFoundError,
     OverQuotaError,
     ReadOnlyError,
@@ -152,6 +157,133 @@ def test_versions_are_made_named_and_deleted(volume):
         volume.files(draft)
     with pytest.raises(DendroError):
         volume.lists(draft)
+
+
+def test_a_branch_becomes_the_main_one(volume):
+    files = volume.files()
+    files.write_bytes("a", b"before")
+    main = volume.main
+    draft = volume.branch("draft", volume.snapshot("before"))
+    volume.files(draft).write_bytes("a", b"draft")
+    volume.promote("draft")
+    assert (volume.main, volume.view("main"), volume.view("draft")) == (draft, draft, main)
+    assert volume.files().read_bytes("a") == b"draft"
+    with pytest.raises(DendroError) as caught:
+        volume.promote("@before")
+    assert caught.value.errno == errno.ESTALE
+    with pytest.raises(DendroError) as caught:
+        volume.promote(volume.create_client("other"))
+    assert (caught.value.errno, caught.value.code) == (errno.EXDEV, ErrorCode.OTHER_CLIENT)
+
+
+def test_it_is_said_what_versions_take(lists):
+    with lists.unit() as unit:
+        unit.write_pages(dendrofs.ROOT_LIST, 0, b"a" * (256 << 10))
+    before = lists.snapshot("before")
+    with lists.unit() as unit:
+        unit.write_pages(dendrofs.ROOT_LIST, 0, b"b" * (64 << 10))
+    usage = {of.view: of for of in lists.usage()}
+    assert set(usage) == {before, lists.main}
+    for of in usage.values():
+        assert 64 << 10 <= of.exclusive_bytes < 256 << 10 <= of.seen_bytes
+    assert lists.freed_by([]) == 0
+    assert lists.freed_by(["@before"]) == usage[before].exclusive_bytes
+    both = lists.freed_by([before, "main"])
+    assert both > sum(of.exclusive_bytes for of in usage.values())
+    with pytest.raises(NotFoundError):
+        lists.freed_by(["@none"])
+
+
+def test_versions_are_sent_and_received(volume):
+    files = volume.files()
+    files.write_bytes("a", b"one")
+    volume.snapshot("one")
+    files.write_bytes("a", b"two")
+    two = volume.snapshot("two")
+    whole, rest = io.BytesIO(), io.BytesIO()
+    volume.send("@one", whole)
+    volume.send(two, rest, base="@one")
+    end = whole.tell()
+    whole.write(b"and what follows")
+    whole.seek(0)
+    rest.seek(0)
+    with Volume.in_memory(32 << 20) as other:
+        with pytest.raises(NotFoundError):
+            other.receive(rest)
+        one = other.receive(whole, "first")
+        assert whole.tell() == end
+        assert one == other.view("@first")
+        rest.seek(0)
+        assert other.receive(rest) == other.view("@two")
+        assert other.files(one).read_bytes("a") == b"one"
+        assert other.files("@two").read_bytes("a") == b"two"
+        rest.seek(0)
+        with pytest.raises(ExistsError):
+            other.receive(rest)
+        with pytest.raises(DendroError) as caught:
+            other.receive(io.BytesIO(b"no stream" * 100))
+        assert caught.value.errno == errno.EBADMSG
+    with pytest.raises(DendroError):
+        volume.send("main", io.BytesIO())
+
+
+class Failing(io.RawIOBase):
+    """Raises what it is told, or answers so."""
+
+    def __init__(self, answer):
+        self.answer, self.calls = answer, 0
+
+    def write(self, data):
+        return self.answer_with(len(data))
+
+    def read(self, size):
+        return self.answer_with(b"x" * size)
+
+    def answer_with(self, more):
+        self.calls += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return more * 2 if self.answer == "more" else self.answer
+
+
+def test_what_a_stream_raises_is_raised(volume):
+    volume.files().write_bytes("a", os.urandom(1 << 20))
+    volume.snapshot("one")
+    for call in (lambda file: volume.send("@one", file), volume.receive):
+        failing = Failing(ZeroDivisionError("on purpose"))
+        with pytest.raises(ZeroDivisionError, match="on purpose"):
+            call(failing)
+        assert failing.calls == 1
+        for answer in (None, "more"):
+            with pytest.raises(DendroError):
+                call(Failing(answer))
+        with pytest.raises(TypeError):
+            call(Failing({}))
+        with pytest.raises(AttributeError):
+            call(object())
+    volume.files().write_bytes("b", b"it goes on")
+
+
+def test_codes_tell_apart_what_has_one_errno(volume):
+    head = volume.create_client("records", "lists")
+    with pytest.raises(NotFoundError) as no_list, volume.unit(head) as unit:
+        unit.put_record(99, 0, b"x")
+    with pytest.raises(NotFoundError) as no_version:
+        volume.view("@none")
+    assert (no_list.value.code, no_version.value.code) == (ErrorCode.NO_SUCH_LIST, None)
+    volume.snapshot("taken")
+    with pytest.raises(ExistsError) as taken:
+        volume.snapshot("taken")
+    assert taken.value.code == ErrorCode.NAME_TAKEN == 9
+    with pytest.raises(NoSpaceError) as full:
+        volume.files().write_bytes("large", os.urandom(40 << 20))
+    assert (full.value.code, full.value.filename) == (ErrorCode.NO_SPACE, "large")
+
+
+def test_codes_have_the_numbers_of_the_header_for_c():
+    header = (Path(__file__).parents[3] / "capi/include/dendro.h").read_text()
+    found = re.findall(r"^#define DENDRO_ERROR_(\w+) (\d+)$", header, re.MULTILINE)
+    assert {name: int(code) for name, code in found} == dict(ErrorCode.__members__)
 
 
 def test_clients_keep_what_is_theirs(volume):
