@@ -1,9 +1,10 @@
 //! Whether a unit fits in the quota of its client.
 //!
-//! A unit never takes more than its payload ([`Aru::payload_bytes`]), so most units need no further
-//! look. An exchange of pages may, if other versions see them: their copies are checked when they
-//! are made. If the payload would not fit, the unit is rehearsed, which says what the client would use
-//! with it: pages that it writes count in full, because how they are stored is not known then.
+//! A unit never takes more than its payload ([`Aru::payload_bytes`]), so most units need no
+//! further look. An exchange of pages may, if other versions see them: their copies are checked
+//! when they are made. If the payload would not fit, the unit is rehearsed, which says what the
+//! client would use with it: pages that it writes count in full, because how they are stored is
+//! not known then.
 
 use dendro_disk::{Aru, Error};
 
