@@ -76,14 +76,15 @@ pub(crate) fn decode(record: &[u8]) -> Result<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use dendro_format::testing::dump;
+
     use super::*;
 
     #[test]
-    fn a_description_is_read_as_it_was_written() {
-        let bytes = encode(0x0102_0000);
-        let expected = b"dendroBD\x01\0\0\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0";
-        assert_eq!(bytes, expected);
-        assert_eq!(decode(&bytes), Ok(Some(0x0102_0000)));
+    fn a_description_has_the_bytes_that_it_always_had() {
+        let bytes = encode(0x0102_0304_0506_7000);
+        assert_eq!(dump(&bytes), include_str!("../tests/golden/description_v1.hex"));
+        assert_eq!(decode(&bytes), Ok(Some(0x0102_0304_0506_7000)));
     }
 
     #[test]

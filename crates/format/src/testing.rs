@@ -5,13 +5,40 @@
 //! - [`target`]: one function for each decoder, shared by `fuzz/` and by the tests, which must
 //!   return on every input.
 //! - [`mutate`]: damage to valid bytes.
+//! - [`dump`]: bytes as text, for golden dumps.
 //! - [`tables`]: byte tables in documents, compared with the structures.
 
 pub mod sample;
 pub mod tables;
 pub mod target;
 
+use std::fmt::Write as _;
+
 use dendro_base::Rng;
+
+/// Bytes as `hexdump -C` prints them, without the characters.
+#[must_use]
+pub fn dump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let mut last: &[u8] = &[];
+    let mut starred = false;
+    for (index, line) in bytes.chunks(16).enumerate() {
+        if line == last {
+            if !std::mem::replace(&mut starred, true) {
+                text.push_str("*\n");
+            }
+            continue;
+        }
+        (last, starred) = (line, false);
+        write!(text, "{:08x} ", index * 16).expect("a string grows");
+        for byte in line {
+            write!(text, " {byte:02x}").expect("a string grows");
+        }
+        text.push('\n');
+    }
+    writeln!(text, "{:08x}", bytes.len()).expect("a string grows");
+    text
+}
 
 /// Damages `bytes` as bad media, torn writes and adversaries do: flips bits, sets bytes and
 /// numbers to borderline values, copies ranges over others, cuts off, and appends.

@@ -2,23 +2,28 @@
 //! here: it needs a new version of the structure, beside which the old one stays readable.
 //!
 //! The dumps are as `hexdump -C` prints them, without the characters. After adding a structure,
-//! `UPDATE_GOLDEN=1 cargo test -p dendro-format --test golden` writes its dump.
+//! `UPDATE_GOLDEN=1 cargo test -p dendro-format golden` writes its dump.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use dendro_base::{Timestamp, Uuid};
+use dendro_base::{ClientKind, Origin, Timestamp, Uuid};
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
+use dendro_format::rearrangement::{self, Task};
 use dendro_format::record::Records;
+use dendro_format::removal;
 use dendro_format::roster::extents::{Column, Extent, spread_len_bytes};
 use dendro_format::roster::{Member, MemberState, Regions};
-use dendro_format::superblock::{COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_SET};
+use dendro_format::superblock::{
+    COMPATIBLE_GROWS, INCOMPATIBLE_MIRRORS, INCOMPATIBLE_RETIRED, INCOMPATIBLE_SET,
+};
+use dendro_format::testing::dump;
+use dendro_format::versions::{Counters, VersionRecord};
 use dendro_format::{
     Addr, Checkpoint, ChildPtr, Chunk, CompressedPages, Entries, Head, Hints, Identity, Key,
-    Layout, NodePtr, PageRef, PartialHeader, Record, Roster, SegmentNo, Space, Superblock, Usage,
-    Value,
+    Layout, NodePtr, PageRef, PartialHeader, Record, Retired, Roster, SegmentNo, Space, Superblock,
+    Usage, Value,
 };
 use zerocopy::little_endian::U32;
 
@@ -40,28 +45,6 @@ const BLOCK: PageRef = PageRef {
     flags: 1,
 };
 
-fn dump(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    let mut last: &[u8] = &[];
-    let mut starred = false;
-    for (index, line) in bytes.chunks(16).enumerate() {
-        if line == last {
-            if !std::mem::replace(&mut starred, true) {
-                text.push_str("*\n");
-            }
-            continue;
-        }
-        (last, starred) = (line, false);
-        write!(text, "{:08x} ", index * 16).expect("a string grows");
-        for byte in line {
-            write!(text, " {byte:02x}").expect("a string grows");
-        }
-        text.push('\n');
-    }
-    writeln!(text, "{:08x}", bytes.len()).expect("a string grows");
-    text
-}
-
 /// The bytes of a dump in which no line was left out.
 fn undump(text: &str) -> Vec<u8> {
     let byte = |hex| u8::from_str_radix(hex, 16).expect("a byte in hexadecimal digits");
@@ -76,6 +59,12 @@ fn check(name: &str, bytes: &[u8]) {
     }
     let golden = std::fs::read_to_string(&path).expect("the dump was committed");
     assert!(actual == golden, "{name} is laid out in another way than it was:\n{actual}");
+}
+
+/// Each begins a line of the dump, so that a reader finds it.
+fn push_line(lines: &mut Vec<u8>, bytes: &[u8]) {
+    lines.extend_from_slice(bytes);
+    lines.resize(lines.len().next_multiple_of(16), 0);
 }
 
 #[test]
@@ -137,7 +126,20 @@ fn superblock_v1() {
     let cold = Superblock { cold_compression: 0x92, ..on_set };
     let bytes = cold.encode();
     check("superblock_cold_v1", bytes.as_slot());
-    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(cold));
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(cold.clone()));
+
+    let moved = Some((0x0001_0000..0x0003_2000, SegmentNo(0x0102)));
+    let retired = Superblock {
+        incompatible: INCOMPATIBLE_RETIRED | INCOMPATIBLE_SET,
+        retired: vec![
+            Retired { segment: SegmentNo(0x0304), moved: None },
+            Retired { segment: SegmentNo(0x0506), moved },
+        ],
+        ..cold
+    };
+    let bytes = retired.encode();
+    check("superblock_retired_v1", bytes.as_slot());
+    assert_eq!(Superblock::decode(bytes.as_slot()), Ok(retired));
 }
 
 #[test]
@@ -192,13 +194,10 @@ fn records_v1() {
     ];
     let mut bytes = Vec::new();
     for record in &records {
-        record.encode(&mut bytes);
-        let pad = bytes.len().next_multiple_of(16);
-        // Each starts a line of the dump, so that a reader finds it.
         let mut line = Vec::new();
         record.encode(&mut line);
         assert_eq!(Records::new(&line).next(), Some(Ok(*record)));
-        bytes.resize(pad, 0);
+        push_line(&mut bytes, &line);
     }
     check("records_v1", &bytes);
 }
@@ -415,6 +414,89 @@ fn usage_v1() {
         written_at: 0x0506_0708,
     };
     check("usage_v1", &usage.encode());
+}
+
+#[test]
+fn versions_v1() {
+    let (time, name) = (Timestamp(0x0102_0304_0506_0708), Some("größer".to_owned()));
+    let counters = Counters {
+        epoch: 0x1112_1314_1516_1718,
+        main: 0x2122_2324,
+        next_branch: 0x3132_3334,
+        sweep_since: Some(0x4142_4344_4546_4748),
+    };
+    let snapshot = |origin, is_held, name| VersionRecord::Snapshot {
+        branch: 0x5152_5354,
+        epoch: 0x6162_6364_6566_6768,
+        name,
+        is_held,
+        time,
+        origin,
+    };
+    let branch = |name, parent, kind| VersionRecord::Branch {
+        branch: 0x7172_7374,
+        name,
+        parent,
+        kind,
+        time,
+    };
+    let quota = |used_bytes| VersionRecord::Quota {
+        client: 0x0a0b_0c0d,
+        limit_bytes: 0x1a1b_1c1d_1e1f_2021,
+        used_bytes,
+    };
+    let parent = Some((0x0708_090a, 0x4a4b_4c4d_4e4f_5051));
+    let records = [
+        VersionRecord::Counters(counters),
+        VersionRecord::Counters(Counters { sweep_since: None, ..counters }),
+        branch(name.clone(), parent, None),
+        branch(None, parent, None),
+        branch(Some("disk".to_owned()), None, Some(ClientKind::Files)),
+        branch(Some("disk".to_owned()), None, Some(ClientKind::Block)),
+        branch(Some("disk".to_owned()), None, Some(ClientKind::Application)),
+        snapshot(None, true, name.clone()),
+        snapshot(None, false, None),
+        snapshot(Some(Origin { volume: ID, epoch: 0x3a3b_3c3d_3e3f_4041 }), false, name),
+        quota(Some(0x2a2b_2c2d_2e2f_3031)),
+        quota(None),
+    ];
+    let mut bytes = Vec::new();
+    for record in records {
+        let encoded = record.encode();
+        push_line(&mut bytes, &encoded);
+        assert_eq!(VersionRecord::decode(record.index(), &encoded), Ok(record));
+    }
+    check("versions_v1", &bytes);
+}
+
+#[test]
+fn rearrangement_v1() {
+    let (first_page, count) = (0x0003_6162_6364_6566, 0x0000_696a_6b6c_6d6e);
+    let tasks = [
+        Task::Punch { list: KEY.list, first_page, count },
+        Task::Shift {
+            from: KEY.list,
+            from_page: first_page,
+            to: KEY.index,
+            to_page: 0x0001_7172_7374_7576,
+            count,
+        },
+        Task::Swap { a: KEY.list, b: KEY.index, first_page, count },
+    ];
+    let bytes = rearrangement::encode(KEY.branch, &tasks);
+    check("rearrangement_v1", &bytes);
+    assert_eq!(rearrangement::decode(&bytes), Ok((KEY.branch, tasks.to_vec())));
+}
+
+#[test]
+fn removals() {
+    let mut bytes = Vec::new();
+    for first_epoch in [None, Some(KEY.epoch)] {
+        let encoded = removal::encode(first_epoch);
+        push_line(&mut bytes, &encoded);
+        assert_eq!(removal::decode(KEY.list, &encoded), Ok(first_epoch));
+    }
+    check("removals", &bytes);
 }
 
 #[test]
