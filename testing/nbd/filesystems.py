@@ -6,13 +6,14 @@
     sudo testing/nbd/filesystems.py --speed [--rounds 3] [DENDRO]
 
 Each kind that mkfs and the kernel have is put on an export of `dendro nbd`, through nbdfuse and a
-loop device. Threads create, overwrite, rename and remove files there and note what fsync has
-returned for. At a random moment the server is killed with SIGKILL. After its restart the file
-system is mounted, which replays its log; then all that was fsynced must be there, and the checker
-of the file system must find nothing wrong.
+loop device. Threads write, map, truncate and punch files there; make, rename and remove files, hard
+and symbolic links and directories; and note what fsync and msync have returned for. If fsstress is
+installed, it runs beside them. At a random moment the server is killed with SIGKILL. After its
+restart the file system is mounted, which replays its log; then all that was synced must be there,
+what was removed must not, and the checker of the file system must find nothing wrong.
 
 --planted puts the volume back to what it was before the work of the second round, which loses what
-was fsynced since, and fails unless that is found.
+was synced since, and fails unless that is found.
 
 --speed measures random writes of 4 KiB and fsyncs of ext4 there, beside ext4 on a raw image on the
 same disk: on a loop device, and through nbdkit and nbdfuse, which is the same way.
@@ -22,7 +23,12 @@ e2fsprogs, xfsprogs, btrfs-progs, util-linux; for --speed fio and nbdkit.
 """
 
 import argparse
+import collections
+import ctypes
+import errno
+import itertools
 import json
+import mmap
 import os
 import random
 import shutil
@@ -36,7 +42,24 @@ import time
 from pathlib import Path
 
 BLOCK_BYTES = 4096
+HOLE = bytes(BLOCK_BYTES)
 SIZE = "768M"
+DIRECTORY = ("a directory",)
+LITTER = "litter"
+
+# What a worker does, and how often, beside the others.
+OPERATIONS = {
+    "create": 4,
+    "replace": 3,
+    "change": 6,
+    "store": 3,
+    "rename": 2,
+    "link": 1,
+    "link_symbolically": 1,
+    "make_directory": 1,
+    "remove": 2,
+    "disturb": 2,
+}
 
 # How each is made and checked. A checker finds nothing wrong if it exits with 0.
 KINDS = {
@@ -47,6 +70,18 @@ KINDS = {
 }
 # It has no log: what a crash leaves is mended before it is mounted. Exit status 3 and 7 say so.
 MENDERS = {"minix": ["fsck.minix", "-a"]}
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+KEEP_SIZE, PUNCH_HOLE = 1, 2
+
+
+def punch(file, at, count):
+    """Makes a hole; zeros, where the file system has no holes to punch."""
+    if libc.fallocate(file, KEEP_SIZE | PUNCH_HOLE, at, count) != 0:
+        if ctypes.get_errno() != errno.EOPNOTSUPP:
+            raise OSError(ctypes.get_errno(), "fallocate")
+        os.pwrite(file, bytes(count), at)
 
 
 def run(*command, **options):
@@ -118,99 +153,228 @@ class Server:
         self.process = None
 
 
-class Worker(threading.Thread):
+class Contents:
+    """What the blocks of a file hold, and what each may hold after a crash."""
+
+    def __init__(self, blocks):
+        self.settle(blocks)
+
+    def settle(self, blocks):
+        """Notes that a crash leaves just these."""
+        self.now = list(blocks)
+        self.possible = [{block} for block in blocks]
+        self.shortest = len(blocks)
+
+    def put(self, index, block):
+        """Notes that a block is about to change."""
+        self.resize(max(index + 1, len(self.now)))
+        self.now[index] = block
+        self.possible[index].add(block)
+
+    def resize(self, count):
+        """Notes that the length is about to change. What is added is a hole."""
+        self.possible += [set() for _ in range(len(self.possible), count)]
+        for possible in self.possible[len(self.now) : count]:
+            possible.add(HOLE)
+        self.now = self.now[:count] + [HOLE] * (count - len(self.now))
+        self.shortest = min(self.shortest, count)
+
+    def fits(self, blocks):
+        return self.shortest <= len(blocks) <= len(self.possible) and all(
+            block in possible for block, possible in zip(blocks, self.possible)
+        )
+
+
+class Worker:
     """Changes files in a directory of its own, and knows what must be there.
 
-    `allowed` has for each name the set of what it may be after a crash: None for no file, or a
-    tuple of a version for each block. Once fsync has returned, that is one alone. Blocks are
-    written whole, so each is as it was at one of its versions: `blocks` has those of a file that
-    is being overwritten.
+    `states` has what its names were after each change since the last sync. For each path that is
+    the `Contents` of a file, which its other links share; the target of a symbolic link; or
+    DIRECTORY. A crash leaves one of these states. Blocks are written whole, and stores in mapped
+    memory are of one byte, so a crash leaves each block as it was at one moment. A file that is
+    being created may be of any length until it is synced: `creating` is its path.
     """
 
-    def __init__(self, directory, seed):
-        super().__init__(daemon=True)
-        self.directory, self.random = directory, random.Random(seed)
-        self.allowed, self.blocks = {}, {}
-        self.versions, self.names = iter(range(1 << 60)), iter(range(1 << 60))
-        self.is_ending = threading.Event()
-        self.is_killed = threading.Event()
-        self.fsync_count = 0
+    def __init__(self, directory, seed, has_log):
+        self.directory, self.random, self.has_log = directory, random.Random(seed), has_log
+        self.states, self.creating = [{}], None
+        self.numbers, self.counts = itertools.count(), collections.Counter()
+        self.all_bytes = os.memfd_create("bytes")
+        os.write(self.all_bytes, bytes(range(256)))
 
-    @staticmethod
-    def block(name, index, version):
-        """The bytes of a block."""
-        line = f"{name} block {index} version {version}\n".encode()
+    def start(self):
+        self.is_ending, self.is_killed = threading.Event(), threading.Event()
+        self.sync_count, self.failure = 0, None
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+
+    def work(self):
+        while not self.is_ending.is_set():
+            (name,) = self.random.choices(list(OPERATIONS), OPERATIONS.values())
+            if len(self.states[-1]) > 60:
+                name = "remove"
+            elif len(self.states[-1]) < 8 or not self.paths(Contents):
+                name = "create"
+            try:
+                getattr(self, name)()
+            except Exception as error:
+                if not self.is_killed.is_set() or not isinstance(error, OSError):
+                    self.failure = f"{self.directory}: {name}: {error!r}"
+                return
+            self.counts[name] += 1
+
+    def full(self, path):
+        return os.path.join(self.directory, path)
+
+    def paths(self, *kinds):
+        return [path for path, what in self.states[-1].items() if isinstance(what, kinds)]
+
+    def new_path(self, what):
+        """A path that never was, in the directory or in one below."""
+        parent = self.random.choice(["", *self.paths(type(DIRECTORY))])
+        return os.path.join(parent, f"{what}-{next(self.numbers)}")
+
+    def new_block(self):
+        line = f"{self.directory} block {next(self.numbers)}\n".encode()
         return (line * (BLOCK_BYTES // len(line) + 1))[:BLOCK_BYTES]
 
-    def sync_directory(self):
-        directory = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-        self.note_durable()
+    def note(self, changes):
+        """Notes how names are about to change. None is for what will not be there."""
+        state = {**self.states[-1], **changes}
+        self.states.append({path: what for path, what in state.items() if what is not None})
 
-    def note_durable(self):
+    def note_synced(self):
         """Notes that a sync has returned. After the kill that says nothing: the journal of the file
         system is aborted then, and what is in no journal need not make the sync fail."""
         if self.is_killed.is_set():
             raise OSError("the server is being killed")
-        self.fsync_count += 1
+        self.sync_count += 1
 
-    def write_new(self, path, name):
-        """Writes a new file and makes its contents durable. Returns the versions of its blocks."""
-        versions = tuple(next(self.versions) for _ in range(self.random.randint(1, 48)))
-        with open(path, "wb") as file:
-            for index, version in enumerate(versions):
-                file.write(self.block(name, index, version))
+    def sync_names(self, *paths):
+        """Makes the last state durable, by an fsync of the directories of these paths."""
+        for parent in {os.path.dirname(self.full(path)) for path in paths}:
+            directory = os.open(parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+                # Without a log, that makes the names durable, and not what they name.
+                if not self.has_log and libc.syncfs(directory) != 0:
+                    raise OSError(ctypes.get_errno(), "syncfs")
+            finally:
+                os.close(directory)
+        self.note_synced()
+        self.states = self.states[-1:]
+
+    def write_new(self, path):
+        """Writes a new file and makes its contents durable."""
+        self.creating = path
+        contents = Contents([self.new_block() for _ in range(self.random.randint(1, 48))])
+        with open(self.full(path), "wb") as file:
+            file.write(b"".join(contents.now))
             file.flush()
             os.fsync(file.fileno())
-        self.fsync_count += 1
-        return versions
+        self.note_synced()
+        return contents
 
     def create(self):
-        name = f"file-{next(self.names)}"
-        path = os.path.join(self.directory, name)
-        # Until its name is durable, it may be of any length.
-        self.allowed[name] = None
-        versions = self.write_new(path, name)
-        self.sync_directory()
-        self.allowed[name] = {versions}
+        path = self.new_path("file")
+        self.note({path: self.write_new(path)})
+        self.sync_names(path)
+        self.creating = None
 
-    def replace(self, name):
-        temporary = os.path.join(self.directory, "temporary")
-        versions = self.write_new(temporary, name)
-        self.allowed[name] = self.allowed[name] | {versions}
-        os.rename(temporary, os.path.join(self.directory, name))
-        self.sync_directory()
-        self.allowed[name] = {versions}
+    def replace(self):
+        path = self.random.choice(self.paths(Contents, str))
+        self.note({path: self.write_new("temporary")})
+        os.rename(self.full("temporary"), self.full(path))
+        self.sync_names("temporary", path)
+        self.creating = None
 
-    def overwrite(self, name):
-        (versions,) = self.allowed[name]
-        changed = list(versions)
-        self.blocks[name] = [{version} for version in versions]
-        with open(os.path.join(self.directory, name), "r+b") as file:
+    def change(self):
+        """Writes blocks, some far behind the end; punches holes; truncates and extends."""
+        path = self.random.choice(self.paths(Contents))
+        contents = self.states[-1][path]
+        with open(self.full(path), "r+b", buffering=0) as file:
             for _ in range(self.random.randint(1, 8)):
-                index = self.random.randrange(len(changed))
-                changed[index] = next(self.versions)
-                self.blocks[name][index].add(changed[index])
-                file.seek(index * BLOCK_BYTES)
-                file.write(self.block(name, index, changed[index]))
-            file.flush()
-            os.fdatasync(file.fileno())
-        self.note_durable()
-        self.allowed[name] = {tuple(changed)}
-        del self.blocks[name]
+                length = len(contents.now)
+                index = self.random.randrange(length)
+                kind = self.random.choice(["overwrite", "overwrite", "beyond", "punch", "truncate"])
+                if kind == "truncate":
+                    count = self.random.randint(1, 64)
+                    contents.resize(count)
+                    file.truncate(count * BLOCK_BYTES)
+                elif kind == "punch":
+                    end = self.random.randint(index + 1, length)
+                    for hole in range(index, end):
+                        contents.put(hole, HOLE)
+                    punch(file.fileno(), index * BLOCK_BYTES, (end - index) * BLOCK_BYTES)
+                else:
+                    index = length + self.random.randrange(16) if kind == "beyond" else index
+                    contents.put(index, self.new_block())
+                    os.pwrite(file.fileno(), contents.now[index], index * BLOCK_BYTES)
+            self.random.choice([os.fsync, os.fdatasync])(file.fileno())
+        self.note_synced()
+        contents.settle(contents.now)
 
-    def remove(self, name):
-        self.allowed[name] = self.allowed[name] | {None}
-        os.unlink(os.path.join(self.directory, name))
-        self.sync_directory()
-        del self.allowed[name]
+    def store(self):
+        """Stores bytes in mapped memory, and makes them durable by msync."""
+        path = self.random.choice(self.paths(Contents))
+        contents = self.states[-1][path]
+        with open(self.full(path), "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            for _ in range(self.random.randint(1, 16)):
+                at, byte = self.random.randrange(len(memory)), self.random.randrange(256)
+                index = at // BLOCK_BYTES
+                block = bytearray(contents.now[index])
+                block[at % BLOCK_BYTES] = byte
+                contents.put(index, bytes(block))
+                # The kernel stores it. If it cannot, that is an error, not SIGBUS.
+                os.preadv(self.all_bytes, [memoryview(memory)[at : at + 1]], byte)
+            memory.flush()
+        self.note_synced()
+        contents.settle(contents.now)
+
+    def rename(self):
+        """Renames, mostly over something else."""
+        state = self.states[-1]
+        source, target = self.random.choices(self.paths(Contents, str), k=2)
+        if state[source] is state[target]:
+            # Between two links to one file it would do nothing.
+            target = self.new_path("renamed")
+        self.note({source: None, target: state[source]})
+        os.rename(self.full(source), self.full(target))
+        self.sync_names(source, target)
+
+    def link(self):
+        source, path = self.random.choice(self.paths(Contents)), self.new_path("link")
+        self.note({path: self.states[-1][source]})
+        os.link(self.full(source), self.full(path))
+        self.sync_names(path)
+
+    def link_symbolically(self):
+        # A short target is kept in the inode, a long one in a block.
+        target = f"nowhere-{next(self.numbers)}" + "-far" * self.random.choice([0, 220])
+        path = self.new_path("symbolic")
+        self.note({path: target})
+        os.symlink(target, self.full(path))
+        self.sync_names(path)
+
+    def make_directory(self):
+        path = self.new_path("directory")
+        self.note({path: DIRECTORY})
+        os.mkdir(self.full(path))
+        self.sync_names(path)
+
+    def remove(self):
+        """Removes a name; if it is a directory, first all below."""
+        path = self.random.choice(list(self.states[-1]))
+        below = [other for other in self.states[-1] if other.startswith(f"{path}/")]
+        for gone in [*sorted(below, reverse=True), path]:
+            remove = os.rmdir if self.states[-1][gone] is DIRECTORY else os.unlink
+            self.note({gone: None})
+            remove(self.full(gone))
+        self.sync_names(path)
 
     def disturb(self):
         """Changes of which nothing is noted, and nothing is fsynced."""
-        litter = os.path.join(self.directory, "litter")
+        litter = self.full(LITTER)
         shutil.rmtree(litter, ignore_errors=True)
         for number in range(self.random.randint(1, 30)):
             inside = os.path.join(litter, str(number % 5))
@@ -220,82 +384,62 @@ class Worker(threading.Thread):
             if number % 3 == 0:
                 os.rename(os.path.join(inside, f"{number}"), os.path.join(litter, f"r-{number}"))
 
-    def run(self):
-        try:
-            while not self.is_ending.is_set():
-                names = list(self.allowed)
-                choice = self.random.random()
-                if len(names) < 5 or (choice < 0.3 and len(names) < 60):
-                    self.create()
-                elif choice < 0.5:
-                    self.replace(self.random.choice(names))
-                elif choice < 0.8:
-                    self.overwrite(self.random.choice(names))
-                elif choice < 0.9:
-                    self.remove(self.random.choice(names))
-                else:
-                    self.disturb()
-        except OSError:
-            # The server was killed.
-            pass
+    def found(self, parent=""):
+        """What is there. In place of `Contents`, an inode's number and blocks."""
+        found = {}
+        for entry in os.scandir(self.full(parent)):
+            path = os.path.join(parent, entry.name)
+            if entry.is_symlink():
+                found[path] = os.readlink(entry)
+            elif not entry.is_dir():
+                data = Path(entry).read_bytes()
+                blocks = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
+                found[path] = (entry.inode(), blocks)
+            elif path != LITTER:
+                found |= {path: DIRECTORY, **self.found(path)}
+        return found
 
-    def found(self, name):
-        """The bytes of a file, in blocks; None if there is none."""
-        try:
-            data = Path(self.directory, name).read_bytes()
-        except FileNotFoundError:
-            return None
-        return [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
-
-    def check(self):
-        """Looks whether all is there that must be, and begins anew with what is there."""
-        wrong, known = [], {}
-        for name, allowed in self.allowed.items():
-            blocks = self.found(name)
-            if allowed is None:
-                # It was being created.
-                Path(self.directory, name).unlink(missing_ok=True)
-                continue
-            if name in self.blocks:
-                allowed_blocks = self.blocks[name]
-                versions = []
-                for index, of in enumerate(allowed_blocks):
-                    here = blocks[index] if blocks and index < len(blocks) else None
-                    versions += [v for v in of if self.block(name, index, v) == here][:1]
-                is_right = blocks is not None and len(blocks) == len(versions) == len(
-                    allowed_blocks
-                )
-            else:
-                fitting = [
-                    of
-                    for of in allowed
-                    if (None if of is None else [self.block(name, *b) for b in enumerate(of)])
-                    == blocks
-                ]
-                is_right = bool(fitting)
-                versions = fitting[0] if fitting else None
+    @staticmethod
+    def wrong_paths(state, found):
+        """The paths that are not as in this state."""
+        wrong, files = set(), {}
+        for path in state.keys() | found.keys():
+            what, here = state.get(path), found.get(path)
+            is_right = what == here
+            if isinstance(what, Contents) and isinstance(here, tuple):
+                inode, blocks = here
+                is_one_file = files.setdefault(what, inode) == inode
+                is_one_file &= files.setdefault(inode, what) is what
+                is_right = is_one_file and what.fits(blocks)
             if not is_right:
-                wrong.append(f"{self.directory}/{name}")
-            elif versions is not None:
-                known[name] = {tuple(versions)}
-        self.allowed, self.blocks = known, {}
+                wrong.add(path)
         return wrong
 
-    def again(self, seed):
-        """Another one that goes on."""
-        next_one = Worker(self.directory, seed)
-        next_one.allowed, next_one.versions, next_one.names = (
-            self.allowed,
-            self.versions,
-            self.names,
-        )
-        return next_one
+    def check(self):
+        """Begins anew with what is there. Returns what is wrong with it."""
+        found = self.found()
+        creating, self.creating = self.creating, None
+        if creating in found and not any(creating in state for state in self.states):
+            os.unlink(self.full(creating))
+            del found[creating]
+        states = [(self.wrong_paths(state, found), state) for state in self.states]
+        if self.has_log:
+            states = [min(states, key=lambda pair: len(pair[0]))]
+        # Without a log, each name may be as in another state.
+        wrong = set.intersection(*(wrong for wrong, _ in states))
+        known = {}
+        for path in found.keys() - wrong:
+            known[path] = next(state[path] for wrong, state in states if path not in wrong)
+            if isinstance(known[path], Contents):
+                known[path].settle(found[path][1])
+        self.states = [known]
+        return [self.full(path) for path in wrong]
 
 
-def mount(loop, place):
+def mount(loop, place, *options):
     """Mounts it; False if the kernel does not have that kind."""
     place.mkdir(exist_ok=True)
-    return subprocess.run(["mount", loop, place], capture_output=True).returncode == 0
+    return subprocess.run(["mount", *options, loop, place], capture_output=True).returncode == 0
 
 
 def unmount(place):
@@ -314,61 +458,87 @@ class Campaign:
     """One kind of file system, and the kills under it."""
 
     def __init__(self, kind, server, scratch, seed):
-        self.kind, self.server = kind, server
+        self.kind, self.server, self.has_log = kind, server, kind not in MENDERS
         self.random = random.Random(f"{seed} {kind}")
         self.device = Device(scratch, server.uri(kind))
         self.place = scratch / "mounted"
         self.workers = []
 
+    def mount(self, loop):
+        # With a log, what becomes free is trimmed, so that the device has the holes too.
+        return mount(loop, self.place, *(["-o", "discard"] if self.has_log else []))
+
     def prepare(self):
         """Makes the file system. Returns whether the kernel has it."""
         loop = self.device.attach()
         run(*KINDS[self.kind][0], loop)
-        is_there = mount(loop, self.place)
+        is_there = self.mount(loop)
         if is_there:
             for number in range(3):
                 directory = self.place / str(number)
                 directory.mkdir()
-                self.workers.append(Worker(str(directory), self.random.random()))
+                self.workers.append(Worker(str(directory), self.random.random(), self.has_log))
             run("sync", "-f", self.place)
             unmount(self.place)
         self.device.detach()
         return is_there
 
+    def start_fsstress(self):
+        """Further load of which nothing is noted, if it is installed."""
+        if not shutil.which("fsstress"):
+            return None
+        directory = self.place / "fsstress"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(exist_ok=True)
+        command = ["fsstress", "-d", directory, "-p", 2, "-n", 1_000_000]
+        command += ["-s", self.random.randrange(1 << 30)]
+        null = subprocess.DEVNULL
+        return subprocess.Popen(
+            list(map(str, command)), stdout=null, stderr=null, start_new_session=True
+        )
+
     def kill_once(self, plant=lambda: None):
         """Works, kills the server, and looks at what is left, after `plant` has changed it. Returns
         what is wrong."""
         loop = self.device.attach()
-        if not mount(loop, self.place):
+        if not self.mount(loop):
             sys.exit(f"FAILED: {self.kind} does not mount")
+        stress = self.start_fsstress()
         for worker in self.workers:
             worker.start()
         time.sleep(self.random.uniform(0.5, 3))
+        if stress and stress.poll() is not None:
+            sys.exit(f"FAILED: {stress.args} ended by itself: {stress.returncode}")
         for worker in self.workers:
             worker.is_killed.set()
         self.server.end(signal.SIGKILL)
         for worker in self.workers:
             worker.is_ending.set()
         for worker in self.workers:
-            worker.join()
-        fsync_count = sum(worker.fsync_count for worker in self.workers)
+            worker.thread.join()
+        if stress:
+            os.killpg(stress.pid, signal.SIGKILL)
+            stress.wait()
+        for worker in self.workers:
+            if worker.failure:
+                sys.exit(f"FAILED: {self.kind}: before the kill: {worker.failure}")
+        sync_count = sum(worker.sync_count for worker in self.workers)
         unmount(self.place)
         self.device.detach()
         plant()
 
         self.server.start()
         loop = self.device.attach()
-        if self.kind in MENDERS:
+        if not self.has_log:
             subprocess.run([*MENDERS[self.kind], loop], capture_output=True)
-        if not mount(loop, self.place):
+        if not self.mount(loop):
             sys.exit(f"FAILED: {self.kind} does not mount after a kill")
         wrong = [found for worker in self.workers for found in worker.check()]
-        kept = sum(len(worker.allowed) for worker in self.workers)
+        kept = sum(len(worker.states[0]) for worker in self.workers)
         unmount(self.place)
         check_unmounted(self.kind, loop)
         self.device.detach()
-        self.workers = [worker.again(self.random.random()) for worker in self.workers]
-        print(f"{self.kind}: a kill after {fsync_count} fsyncs; {kept} files are right", flush=True)
+        print(f"{self.kind}: a kill after {sync_count} syncs; {kept} names are right", flush=True)
         return wrong
 
     def clean_up(self):
@@ -377,7 +547,7 @@ class Campaign:
 
 
 def find_planted(campaign, volume, scratch):
-    """Loses what was fsynced, which must be found."""
+    """Loses what was synced, which must be found."""
     before = scratch / "before"
     copy = ["cp", "--sparse=always", "--reflink=auto"]
     if campaign.kill_once(lambda: run(*copy, volume, before)):
@@ -390,6 +560,8 @@ def find_planted(campaign, volume, scratch):
 def kill(options, scratch, volume):
     """The kills of all kinds."""
     server = Server(options.dendro, volume, scratch)
+    if not shutil.which("fsstress"):
+        print("fsstress is not installed: the workers alone make the load")
     for kind in options.kinds:
         if not shutil.which(KINDS[kind][0][0]) or not shutil.which(KINDS[kind][1][0]):
             print(f"{kind}: its mkfs or its checker is not installed: left out")
@@ -407,7 +579,9 @@ def kill(options, scratch, volume):
             for _ in range(options.kills):
                 wrong = campaign.kill_once()
                 if wrong:
-                    sys.exit(f"FAILED: {kind}: fsynced, and not there: {', '.join(wrong)}")
+                    sys.exit(f"FAILED: {kind}: synced, and not as it was: {', '.join(wrong)}")
+            counts = sum((worker.counts for worker in campaign.workers), collections.Counter())
+            print(f"{kind}: " + ", ".join(f"{counts[name]} {name}" for name in OPERATIONS))
         finally:
             campaign.clean_up()
             server.end(signal.SIGTERM)
