@@ -1,7 +1,7 @@
 #!/bin/bash
-# Serves a volume to clients of NBD that others wrote: nbdinfo, nbdcopy, qemu-img, qemu-io, fio,
-# libnbd's Python, and as root nbdfuse with ext4 on a loop device, whose server is killed. First the
-# volume is not mounted, and then it is.
+# Serves a volume to clients of NBD that others wrote: nbdinfo, nbdcopy, qemu-img, qemu-io,
+# qemu-nbd, fio, libnbd's Python, and as root nbdfuse with ext4 on a loop device, whose server is
+# killed. First the volume is not mounted, and then it is.
 #
 #   testing/nbd/clients.sh [DENDRO]
 #
@@ -15,8 +15,10 @@ certificates=$here/crates/nbd/tests/tls
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/dendro-nbd-XXXXXX")
 export DENDRO_RUNTIME_DIR=$scratch/run
 socket=$scratch/socket
+through="nbd+unix:///?socket=$scratch/relay"
 volume=$scratch/volume
 server=
+relay=
 loop=
 
 clean_up() {
@@ -24,6 +26,7 @@ clean_up() {
     [ -z "$loop" ] || { umount -l "$scratch/ext4"; losetup -d "$loop"; } 2> /dev/null
     fusermount3 -uz "$scratch/fuse" 2> /dev/null
     "$dendro" umount --force "$scratch/mnt" 2> /dev/null
+    [ -z "$relay" ] || { kill -9 "$relay"; wait "$relay"; } 2> /dev/null
     [ -z "$server" ] || { kill -9 "$server"; wait "$server"; } 2> /dev/null
     rm -rf "$scratch"
 }
@@ -84,6 +87,47 @@ qemu() {
     if grep -i "fail\|error" "$scratch/qemu-io"; then fail "qemu-io"; fi
 }
 
+# qemu-nbd as a client: it serves an export, which its arguments name, as its image.
+relay() {
+    rm -f "$scratch/relay"
+    qemu-nbd --persistent --shared 8 --discard unmap --socket "$scratch/relay" "$@" &
+    relay=$!
+    for _ in $(seq 200); do
+        [ ! -S "$scratch/relay" ] || return 0
+        kill -0 "$relay" 2> /dev/null || fail "qemu-nbd $* ended"
+        sleep 0.05
+    done
+    fail "qemu-nbd $* does not begin"
+}
+
+end_relay() { kill -TERM "$relay"; wait "$relay" || fail "qemu-nbd's exit status"; relay=; }
+
+# What qemu-nbd serves is the file with the data.
+relayed() {
+    [ "$(nbdinfo --size "$through")" = $((512 << 20)) ] || fail "the size through qemu-nbd"
+    nbdcopy "$through" "$scratch/back"
+    cmp "$scratch/data" "$scratch/back"
+    qemu-img compare -f raw -F raw "$scratch/data" "$through"
+}
+
+qemu_nbd() {
+    say "qemu-nbd: an export as its image, read and written through it"
+    relay -f raw "$(uri disk)"
+    relayed
+    nbdinfo --map "$through" | diff "$scratch/map" - || fail "the holes through qemu-nbd"
+    end_relay
+    relay -f raw "$(uri other)"
+    nbdcopy --flush "$scratch/data" "$through"
+    qemu-img compare -f raw -F raw "$scratch/data" "$(uri other)"
+    qemu-io -f raw -d unmap -c "write -P 7 1M 1M" -c "discard 1M 512k" -c "write -z 1600k 64k" \
+        -c "write -f -P 9 1000001 77" -c flush "$through" > "$scratch/qemu-io" || fail "qemu-io"
+    end_relay
+    qemu-io -f raw -c "read -P 0 1M 512k" -c "read -P 7 1536k 64k" -c "read -P 0 1600k 64k" \
+        -c "read -P 7 1664k 384k" -c "read -P 9 1000001 77" "$(uri other)" >> "$scratch/qemu-io" \
+        || fail "qemu-io"
+    if grep -i "fail\|error" "$scratch/qemu-io"; then fail "qemu-io"; fi
+}
+
 threads() {
     # No two requests that are under way may overlap: fio would not know which one counts.
     for size in 512 4k 100k; do
@@ -131,6 +175,14 @@ encrypted() {
     nbdinfo --size "nbds+unix:///disk?socket=$socket&$with" || fail "TLS"
     nbdcopy "nbds+unix:///disk?socket=$socket&$with" "$scratch/encrypted"
     cmp "$scratch/data" "$scratch/encrypted"
+    if has qemu-nbd; then
+        local image="driver=raw,file.driver=nbd,file.export=disk,file.server.type=unix"
+        image+=",file.server.path=$socket,file.tls-creds=tls,file.tls-hostname=localhost"
+        relay --object "tls-creds-x509,id=tls,endpoint=client,dir=$certificates" \
+            --image-opts "$image"
+        relayed
+        end_relay
+    fi
     if nbdinfo "$(uri disk)" 2> /dev/null; then fail "it is served without TLS"; fi
     stop
     serve
@@ -193,6 +245,7 @@ mounted() {
     local writer=$!
     nbdcopy --flush "$scratch/data" "$(uri other)"
     if has qemu-img; then qemu; fi
+    if has qemu-nbd; then qemu_nbd; fi
     if has fio; then threads; fi
     python
     touch "$scratch/enough"
@@ -225,6 +278,7 @@ has nbdcopy || exit 1
 copies
 exports
 if has qemu-img; then qemu; fi
+if has qemu-nbd; then qemu_nbd; fi
 if has fio; then threads; fi
 python
 encrypted
