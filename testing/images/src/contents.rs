@@ -45,11 +45,13 @@ pub enum Contents {
     Frames,
     /// As the first, with units that put off what they move; one is unfinished after the crash.
     Rearranged,
+    /// As the first, beside a block device.
+    Block,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -63,6 +65,7 @@ impl Contents {
         Self::Quotas,
         Self::Frames,
         Self::Rearranged,
+        Self::Block,
     ];
 }
 
@@ -136,6 +139,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Quotas => quotas(&disk)?,
         Contents::Frames => frames(&disk)?,
         Contents::Rearranged => rearranged(&disk)?,
+        Contents::Block => block_device(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -146,7 +150,11 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
 }
 
 fn commit<'a>(disk: &LogDisk, ops: impl IntoIterator<Item = Op<'a>>) -> Result<()> {
-    let mut aru = Aru::new(View::HEAD);
+    commit_to(disk, View::HEAD, ops)
+}
+
+fn commit_to<'a>(disk: &LogDisk, head: View, ops: impl IntoIterator<Item = Op<'a>>) -> Result<()> {
+    let mut aru = Aru::new(head);
     for op in ops {
         aru.push(op);
     }
@@ -461,4 +469,41 @@ fn clients(disk: &LogDisk) -> Result<()> {
     let mut aru = Aru::new(begun);
     aru.create_list(Lid::FIRST, ListHints::default());
     disk.commit(aru).map(drop)
+}
+
+/// The record that says that a block device has so many pages.
+fn description(page_count: u64) -> Op<'static> {
+    let size_bytes = (page_count * PAGE_SIZE as u64).to_le_bytes();
+    let value = [b"dendroBD\x01\0\0\0\0\0\0\0", &size_bytes[..], &[0; 8]].concat();
+    Op::PutRecord { list: Lid::FIRST, index: 0, value: value.into() }
+}
+
+/// A block device with a quota, whose pages are compressed, and a snapshot of when it was shorter.
+/// Of its clone the end was cut off, and has not been freed yet.
+fn block_device(disk: &LogDisk) -> Result<()> {
+    let list = Lid::FIRST;
+    let head = disk.new_client("disk", ClientKind::Block)?.head();
+    disk.set_quota(head.branch, Some(256 * KIB))?;
+    // Numbers that tell them from pages of the first client's list.
+    let pages = |first_page: u64, lens: &[usize]| {
+        let data: Vec<u8> =
+            (5000 + first_page..).zip(lens).flat_map(|(at, &len)| page(list, at, len)).collect();
+        Op::WritePages { list, first_page, data: data.into() }
+    };
+    let hints = ListHints { compression: ListCompression::Zstd, ..ListHints::default() };
+    commit_to(disk, head, [description(64), Op::SetHints { list, hints }])?;
+    commit_to(disk, head, [pages(0, &[PAGE_SIZE; 20])])?;
+    commit_to(disk, head, [pages(31, &[4000, 2000, 300, 100, 0, PAGE_SIZE])])?;
+    let mut noise = vec![0; 3 * PAGE_SIZE];
+    Rng::new(4).fill(&mut noise);
+    let noise = Op::WritePages { list, first_page: 50, data: noise.into() };
+    commit_to(disk, head, [noise, Op::ZeroPages { list, first_page: 60, count: 4 }])?;
+    disk.snapshot(head.branch, Some("short"))?;
+    commit_to(disk, head, [description(128)])?;
+    let (offset_bytes, data) = (5 * PAGE_SIZE as u64 - 7, b"across two pages"[..].into());
+    commit_to(disk, head, [pages(127, &[100]), Op::WriteBytes { list, offset_bytes, data }])?;
+    commit_to(disk, head, [Op::PunchPages { list, first_page: 10, count: 4 }])?;
+    let clone = disk.branch_off(head, "clone")?.head();
+    commit_to(disk, clone, [pages(0, &[700]), pages(100, &[PAGE_SIZE; 2])])?;
+    commit_to(disk, clone, [description(96)])
 }

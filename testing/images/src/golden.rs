@@ -46,6 +46,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Quotas => "-quotas",
         Contents::Frames => "-frames",
         Contents::Rearranged => "-rearranged",
+        Contents::Block => "-block",
     }
 }
 

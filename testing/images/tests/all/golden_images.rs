@@ -141,7 +141,8 @@ fn compressed_pages_are_counted_where_no_older_software_compressed_any() {
             assert_eq!(counted, None, "{}", golden.name);
         } else {
             let pages = counted.unwrap().page_count();
-            let has_some = ["-counted", "-frames"].iter().any(|kind| golden.name.contains(kind));
+            let kinds = ["-counted", "-frames", "-block"];
+            let has_some = kinds.iter().any(|kind| golden.name.contains(kind));
             assert_eq!(pages > 0, has_some, "{}", golden.name);
         }
         disk.shut_down().unwrap();

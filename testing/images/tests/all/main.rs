@@ -7,6 +7,7 @@ mod forged_accounts;
 mod forged_lies;
 mod forged_log;
 mod forged_maps;
+mod golden_devices;
 mod golden_images;
 mod golden_sets;
 mod hostile_images;

@@ -21,7 +21,7 @@ use dendro_policy::{Classes, Scatter};
 use crate::common::new_disk;
 
 pub(crate) const SEGMENT_LEN_BYTES: usize = 128 << 10;
-const ALL: [(Contents, End); 16] = [
+const ALL: [(Contents, End); 18] = [
     (Contents::Plain, End::Clean),
     (Contents::Plain, End::Crashed),
     (Contents::Versions, End::Clean),
@@ -38,6 +38,8 @@ const ALL: [(Contents, End); 16] = [
     (Contents::Counted, End::Crashed),
     (Contents::Frames, End::Clean),
     (Contents::Frames, End::Crashed),
+    (Contents::Block, End::Clean),
+    (Contents::Block, End::Crashed),
 ];
 
 pub(crate) fn open(bytes: &[u8]) -> dendro_disk::Result<(LogDisk, Arc<MemoryDevice>)> {
