@@ -402,7 +402,7 @@ impl Reader {
 ///
 /// # Errors
 /// [`Fault::Rearranged`].
-fn check_settled(engine: &Engine, view: View, list: Lid) -> Outcome<()> {
+pub(crate) fn check_settled(engine: &Engine, view: View, list: Lid) -> Outcome<()> {
     match view.epoch.is_none() && engine.state().is_rearranged(view.branch, list.0) {
         true => Err(Fault::Rearranged),
         false => Ok(()),
@@ -410,7 +410,7 @@ fn check_settled(engine: &Engine, view: View, list: Lid) -> Outcome<()> {
 }
 
 /// As [`check_settled`], for the pages of all lists.
-fn check_all_settled(engine: &Engine, view: View) -> Outcome<()> {
+pub(crate) fn check_all_settled(engine: &Engine, view: View) -> Outcome<()> {
     let rearrangement = engine.state().versions().rearrangement();
     match view.epoch.is_none() && rearrangement.is_some_and(|of| of.branch == view.branch) {
         true => Err(Fault::Rearranged),

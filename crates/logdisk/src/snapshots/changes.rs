@@ -7,6 +7,7 @@ use dendro_disk::{Lid, Result, View};
 use dendro_format::{Key, Space};
 use rustc_hash::FxHashMap;
 
+use crate::read::check_all_settled;
 use crate::snapshots::compare::STEP_LEN;
 use crate::versions::Versions;
 use crate::volume::Volume;
@@ -88,6 +89,7 @@ pub(crate) fn changes_along(
     let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
     if !series.of_branches.is_empty() {
         volume.walk_slices(&mut next, |engine, next, nodes| {
+            views.iter().try_for_each(|view| check_all_settled(engine, *view))?;
             let mut left = STEP_LEN;
             let mut at = *next;
             let map = engine.state().map();

@@ -10,6 +10,7 @@ use dendro_format::{Key, Space};
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
+use crate::read::{check_all_settled, check_settled};
 use crate::state::Slots;
 use crate::state::item::space_end;
 use crate::state::slice::Slice;
@@ -21,16 +22,18 @@ pub(super) const STEP_LEN: usize = 4096;
 
 /// Calls `visit` with entries from `from` to before `end` of which only one of the two views sees
 /// each. It returns the key at which to continue, or breaks. It may be called again with the same
-/// entry if it misses a node.
+/// entry if it misses a node. Of views that `check` refuses, nothing is visited.
 fn visit_changed(
     volume: &Volume,
     (a, b): (View, View),
     from: Key,
     end: &Key,
+    check: impl Fn(&Engine, View) -> Outcome<()>,
     mut visit: impl FnMut(&Engine, [Ancestry<'_>; 2], &Key, &dyn Nodes) -> Outcome<ControlFlow<(), Key>>,
 ) -> Result<()> {
     let mut next = from;
     volume.walk_slices(&mut next, |engine, next, nodes| {
+        [a, b].into_iter().try_for_each(|view| check(engine, view))?;
         let versions = engine.state().versions();
         let ancestries = [versions.ancestry(a)?, versions.ancestry(b)?];
         let common = ancestries[0].parts_after(&ancestries[1]);
@@ -79,7 +82,7 @@ pub(crate) fn changed_lists(
     }
     let from = Key::first(from.0, Space::List, 0);
     let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
-    visit_changed(volume, views, from, &end, |_, _, key, _| {
+    visit_changed(volume, views, from, &end, check_all_settled, |_, _, key, _| {
         lists.push(Lid(key.list));
         let is_done = lists.len() >= max;
         let next = Key::first(key.list + 1, Space::List, 0);
@@ -103,14 +106,21 @@ pub(crate) fn changed_records(
     }
     let end = space_end(list.0, Space::Records);
     let from = Key::first(list.0, Space::Records, from);
-    visit_changed(volume, views, from, &end, |_, _, key, _| {
-        records.push(key.index);
-        let next = key.index.checked_add(1).filter(|_| records.len() < max);
-        Ok(match next {
-            Some(next) => ControlFlow::Continue(Key::first(key.list, Space::Records, next)),
-            None => ControlFlow::Break(()),
-        })
-    })?;
+    visit_changed(
+        volume,
+        views,
+        from,
+        &end,
+        |_, _| Ok(()),
+        |_, _, key, _| {
+            records.push(key.index);
+            let next = key.index.checked_add(1).filter(|_| records.len() < max);
+            Ok(match next {
+                Some(next) => ControlFlow::Continue(Key::first(key.list, Space::Records, next)),
+                None => ControlFlow::Break(()),
+            })
+        },
+    )?;
     Ok(records)
 }
 
@@ -128,7 +138,8 @@ pub(crate) fn changed_pages(
     }
     let end = space_end(list.0, Space::Chunks);
     let first = Key::first(list.0, Space::Chunks, from / CHUNK_PAGES);
-    visit_changed(volume, views, first, &end, |engine, [a, b], key, nodes| {
+    let check = |engine: &Engine, view| check_settled(engine, view, list);
+    visit_changed(volume, views, first, &end, check, |engine, [a, b], key, nodes| {
         let pages = key.index * CHUNK_PAGES..(key.index + 1) * CHUNK_PAGES;
         let a = seen_slots(engine, a, list, &pages, nodes)?;
         let b = seen_slots(engine, b, list, &pages, nodes)?;

@@ -234,3 +234,28 @@ fn what_would_not_fit_is_refused_before_anything_has_changed() {
     commit(&disk, move_all(list, other, 0));
     assert_eq!((count(&disk, HEAD, list), count(&disk, HEAD, other)), (0, 4 * GROUPS));
 }
+
+#[test]
+fn who_compares_the_head_with_another_version_sees_the_unit_whole() {
+    type Told = fn(&LogDisk, View, Lid) -> bool;
+    let told: [Told; 3] = [
+        |disk, before, list| {
+            disk.changed_lists(before, HEAD, Lid(0), 9).expect("two views").contains(&list)
+        },
+        |disk, before, list| {
+            let last = (GROUPS - 1) * 32;
+            disk.changed_pages(before, HEAD, list, last) == Ok(Some(last..last + 1))
+        },
+        |disk, before, list| {
+            disk.changes_along(&[before, HEAD], 9).expect("two views").0.contains(&(1, list))
+        },
+    ];
+    for tells in told {
+        let (_device, disk) = formatted(64 << 20);
+        let (list, other) = (filled(&disk, b'a', 1), filled(&disk, b'b', 1));
+        let before = disk.snapshot(0, None).expect("there is room").view();
+        commit(&disk, Op::SwapPages { a: list, b: other });
+        assert!(tells(&disk, before, list) && tells(&disk, before, other));
+        assert!(!disk.rearrangement_step().unwrap(), "it was finished before");
+    }
+}
