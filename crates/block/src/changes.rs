@@ -1,8 +1,7 @@
 //! Changes beside clients that have devices open.
 
-use dendro_disk::{ClientKind, CommitSeq, Snapshot, VersionTable, View, make_client};
+use dendro_disk::{CommitSeq, Snapshot, VersionTable, View};
 
-use crate::description::check_size;
 use crate::devices::Devices;
 use crate::error::{Error, Result};
 use crate::manage::{self, Listed, size_bytes};
@@ -21,14 +20,10 @@ impl Devices {
     /// # Errors
     /// [`Error::BadSize`]; [`Error::Disk`], where the name is taken.
     pub fn create(&self, name: &str, size_bytes: u64) -> Result<Listed> {
-        check_size(size_bytes)?;
         let disk = &**self.disk();
-        let made = make_client(disk, name, ClientKind::Block, |disk, head| {
-            manage::create(disk, head, size_bytes)
-        });
-        let head = made?.head();
+        let view = manage::create_client(disk, name, size_bytes)?;
         disk.flush(CommitSeq::LATEST)?;
-        Ok(Listed { view: head, name: name.to_owned(), size_bytes })
+        Ok(Listed { view, name: name.to_owned(), size_bytes })
     }
 
     /// Gives a device another size, as [`manage::resize`] does. If clients have it open, it can

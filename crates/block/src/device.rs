@@ -11,18 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
-    Aru, CommitSeq, GROUP_PAGES, LogicalDisk, MAX_PAGE_COUNT, MAX_UNIT_GROUPS, Op, PageParts,
-    ScanPlace, ScanPoint, Scanned, View,
+    Aru, CommitSeq, GROUP_PAGES, LogicalDisk, MAX_PAGE_COUNT, Op, PageParts, ScanPlace, ScanPoint,
+    Scanned, View,
 };
 use dendro_nbd::{Export, Extent};
 
 use crate::CONTENT;
-use crate::description::{self, DESCRIPTION_INDEX};
 use crate::error::{Error, Result};
+use crate::manage::{UNIT_PAGES, free_pages, size_bytes};
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
-/// The pages that one unit changes at most, if they begin at a multiple of that.
-const UNIT_PAGES: u64 = MAX_UNIT_GROUPS * GROUP_PAGES;
 /// How much one unit zeroes at most: less, because parts of pages before and behind it are written.
 const ZERO_BYTES: u64 = UNIT_PAGES * PAGE_BYTES / 2;
 /// How many groups are looked at in one call for holes.
@@ -47,35 +45,6 @@ impl std::fmt::Debug for BlockDevice {
     }
 }
 
-/// The size of the device that `view` is; `None` if it is none.
-///
-/// # Errors
-/// [`Error::Disk`], [`Error::LaterVersion`], [`Error::DamagedSize`].
-pub(crate) fn find_size(disk: &dyn LogicalDisk, view: View) -> Result<Option<u64>> {
-    match disk.record(view, CONTENT, DESCRIPTION_INDEX)? {
-        Some(record) => description::decode(&record),
-        None => Ok(None),
-    }
-}
-
-/// Frees all pages of `pages`, in as many units as that takes. Returns the last one.
-pub(crate) fn free_pages(
-    disk: &dyn LogicalDisk,
-    view: View,
-    pages: Range<u64>,
-) -> Result<Option<CommitSeq>> {
-    let mut last = None;
-    let mut at = pages.start;
-    while let Some(first) = disk.next_data(view, CONTENT, at)?.filter(|first| *first < pages.end) {
-        let end = ((first / UNIT_PAGES + 1) * UNIT_PAGES).min(pages.end);
-        let mut unit = Aru::new(view);
-        unit.punch_pages(CONTENT, first, end - first).set_reclaims();
-        last = Some(disk.commit(unit)?);
-        at = end;
-    }
-    Ok(last)
-}
-
 impl BlockDevice {
     /// Opens the device that `view` is. A snapshot can be read only. `description` is told to
     /// people.
@@ -88,7 +57,7 @@ impl BlockDevice {
         read_only: bool,
         description: String,
     ) -> Result<Self> {
-        let size_bytes = find_size(&*disk, view)?.ok_or(Error::NoDevice(view))?;
+        let size_bytes = size_bytes(&*disk, view)?;
         let is_read_only = read_only || view.epoch.is_some();
         if !is_read_only {
             // A crash may have interrupted making it smaller (invariant 1).

@@ -2,7 +2,6 @@
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error as DiskError, MAX_PAGE_COUNT, View};
-use dendro_nbd::{Errno, Failure};
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -57,8 +56,10 @@ pub enum Error {
     Held(String),
 }
 
-impl From<Error> for Failure {
+#[cfg(feature = "nbd")]
+impl From<Error> for dendro_nbd::Failure {
     fn from(error: Error) -> Self {
+        use dendro_nbd::Errno;
         let errno = match &error {
             Error::Disk(DiskError::NoSpace { .. } | DiskError::OverQuota { .. }) => Errno::NoSpace,
             Error::Disk(DiskError::ReadOnly(_)) => Errno::NotPermitted,

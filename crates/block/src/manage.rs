@@ -1,15 +1,21 @@
 //! Making, resizing and listing devices.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, ListHints, LogicalDisk, MAX_PAGE_COUNT, Versions, View};
+use dendro_disk::{
+    Aru, ClientKind, CommitSeq, GROUP_PAGES, ListHints, LogicalDisk, MAX_PAGE_COUNT,
+    MAX_UNIT_GROUPS, Versions, View, make_client,
+};
 
 use crate::CONTENT;
 use crate::description::{self, DESCRIPTION_INDEX, check_size};
-use crate::device::{find_size, free_pages};
 use crate::error::{Error, Result};
+
+/// The pages that one unit changes at most, if they begin at a multiple of that.
+pub(crate) const UNIT_PAGES: u64 = MAX_UNIT_GROUPS * GROUP_PAGES;
 
 /// A device, or a snapshot of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +44,35 @@ pub fn create(disk: &(impl LogicalDisk + ?Sized), head: View, size_bytes: u64) -
     Ok(())
 }
 
+/// The size of the device that `view` is; `None` if it is none.
+///
+/// # Errors
+/// [`Error::Disk`], [`Error::LaterVersion`], [`Error::DamagedSize`].
+fn find_size(disk: &dyn LogicalDisk, view: View) -> Result<Option<u64>> {
+    match disk.record(view, CONTENT, DESCRIPTION_INDEX)? {
+        Some(record) => description::decode(&record),
+        None => Ok(None),
+    }
+}
+
+/// Frees all pages of `pages`, in as many units as that takes. Returns the last one.
+pub(crate) fn free_pages(
+    disk: &dyn LogicalDisk,
+    view: View,
+    pages: Range<u64>,
+) -> Result<Option<CommitSeq>> {
+    let mut last = None;
+    let mut at = pages.start;
+    while let Some(first) = disk.next_data(view, CONTENT, at)?.filter(|first| *first < pages.end) {
+        let end = ((first / UNIT_PAGES + 1) * UNIT_PAGES).min(pages.end);
+        let mut unit = Aru::new(view);
+        unit.punch_pages(CONTENT, first, end - first).set_reclaims();
+        last = Some(disk.commit(unit)?);
+        at = end;
+    }
+    Ok(last)
+}
+
 /// The size of a device.
 ///
 /// # Errors
@@ -61,6 +96,18 @@ pub fn resize(disk: &dyn LogicalDisk, head: View, new_size_bytes: u64) -> Result
     disk.commit(unit)?;
     free_pages(disk, head, new_size_bytes / PAGE_SIZE as u64..MAX_PAGE_COUNT)?;
     Ok(())
+}
+
+/// Makes a client that is a block device, and returns the head of its branch. A device that was
+/// made is there whole or not at all.
+///
+/// # Errors
+/// [`Error::BadSize`]; [`Error::Disk`], where the name is taken.
+pub fn create_client(disk: &dyn Versions, name: &str, size_bytes: u64) -> Result<View> {
+    check_size(size_bytes)?;
+    let made =
+        make_client(disk, name, ClientKind::Block, |disk, head| create(disk, head, size_bytes));
+    Ok(made?.head())
 }
 
 /// All block devices of a disk, in order of their branches, each followed by its snapshots, the

@@ -1741,16 +1741,16 @@ int dendro_versions_freed_by(const struct dendro_volume *volume,
 
 /**
  * Makes a client called `name` beside the one that the volume was made for, and puts the head of
- * its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES,
- * DENDRO_CLIENT_BLOCK and DENDRO_CLIENT_APPLICATION. A client of files has an empty root
- * directory; the others have the list DENDRO_ROOT_LIST. Its lists may have numbers that lists of
- * other clients have. It is there whole or not at all. dendro_version_find() finds it by its name
- * again.
+ * its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES and
+ * DENDRO_CLIENT_APPLICATION; dendro_block_device_create() makes a block device. A client of files
+ * has an empty root directory; one of a program has the list DENDRO_ROOT_LIST. Its lists may have
+ * numbers that lists of other clients have. It is there whole or not at all. dendro_version_find()
+ * finds it by its name again.
  *
  * Returns: 0.
  *
  * Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name, or there is no
- * such kind. ENOSPC, EROFS, EIO.
+ * such kind, or it is DENDRO_CLIENT_BLOCK. ENOSPC, EROFS, EIO.
  *
  * Threads: any.
  */
@@ -1758,6 +1758,37 @@ int dendro_client_create(const struct dendro_volume *volume,
                          const char *name,
                          uint32_t kind,
                          struct dendro_view *view);
+
+/**
+ * Makes a client called `name` that is a block device of `len_bytes`, a multiple of 4,096, all
+ * zeros, and puts the head of its branch into `*view`, which may be NULL. Its contents are the
+ * pages of the list DENDRO_ROOT_LIST; record 0 of that list describes the device, and is not to be
+ * changed. It is there whole or not at all.
+ *
+ * Returns: 0.
+ *
+ * Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name, or no block
+ * device can have that length. ENOSPC, EROFS, EIO.
+ *
+ * Threads: any.
+ */
+int dendro_block_device_create(const struct dendro_volume *volume,
+                               const char *name,
+                               uint64_t len_bytes,
+                               struct dendro_view *view);
+
+/**
+ * Puts the length of the block device that a version is into `*len_bytes`.
+ *
+ * Returns: 0.
+ *
+ * Errors: EOPNOTSUPP: it is none. ESTALE: there is no such version. EIO.
+ *
+ * Threads: any.
+ */
+int dendro_block_device_len(const struct dendro_volume *volume,
+                            struct dendro_view view,
+                            uint64_t *len_bytes);
 
 /**
  * Puts the kind of the client that a version belongs to into `*kind`.
@@ -1869,14 +1900,16 @@ int dendro_volume_create_in_memory(uint64_t len_bytes,
                                    struct dendro_volume **volume);
 
 /**
- * Opens the volume in an image file or on a block device. What a crash left unfinished is
- * finished, unless it is opened for reading. `options` may be NULL.
+ * Opens the volume in an image file or on a block device, or on several that it lies on, of which
+ * `path` is one and the others are where they were last. What a crash left unfinished is finished,
+ * unless it is opened for reading. `options` may be NULL.
  *
  * Returns: 0, with the handle in `*volume`; it is given back by dendro_volume_close(). After an
  * error `*volume` is NULL.
  *
  * Errors: EBUSY: it is open already, here or in another process. EINVAL: an option is wrong. EIO:
- * there is no volume, or it is damaged. What open(2) answers.
+ * there is no volume, or it is damaged. ENODEV: others of its devices are not there. What open(2)
+ * answers.
  *
  * Threads: any.
  */

@@ -345,16 +345,16 @@ pub extern "C" fn dendro_versions_freed_by(
 }
 
 /// Makes a client called `name` beside the one that the volume was made for, and puts the head of
-/// its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES,
-/// DENDRO_CLIENT_BLOCK and DENDRO_CLIENT_APPLICATION. A client of files has an empty root
-/// directory; the others have the list DENDRO_ROOT_LIST. Its lists may have numbers that lists of
-/// other clients have. It is there whole or not at all. dendro_version_find() finds it by its name
-/// again.
+/// its branch into `*view`, which may be NULL. `kind` is one of DENDRO_CLIENT_FILES and
+/// DENDRO_CLIENT_APPLICATION; dendro_block_device_create() makes a block device. A client of files
+/// has an empty root directory; one of a program has the list DENDRO_ROOT_LIST. Its lists may have
+/// numbers that lists of other clients have. It is there whole or not at all. dendro_version_find()
+/// finds it by its name again.
 ///
 /// Returns: 0.
 ///
 /// Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name, or there is no
-/// such kind. ENOSPC, EROFS, EIO.
+/// such kind, or it is DENDRO_CLIENT_BLOCK. ENOSPC, EROFS, EIO.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -369,6 +369,50 @@ pub extern "C" fn dendro_client_create(
         let kind = kind.unwrap_or(ClientKind::Unknown(0));
         let made = volume.inner().create_client(call.text(name)?, kind)?;
         put(made.into(), view)
+    })
+}
+
+/// Makes a client called `name` that is a block device of `len_bytes`, a multiple of 4,096, all
+/// zeros, and puts the head of its branch into `*view`, which may be NULL. Its contents are the
+/// pages of the list DENDRO_ROOT_LIST; record 0 of that list describes the device, and is not to be
+/// changed. It is there whole or not at all.
+///
+/// Returns: 0.
+///
+/// Errors: EEXIST: there is a branch of that name. EINVAL: that cannot be a name, or no block
+/// device can have that length. ENOSPC, EROFS, EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_block_device_create(
+    volume: Option<&Volume>,
+    name: *const c_char,
+    len_bytes: u64,
+    view: Option<&mut MaybeUninit<View>>,
+) -> c_int {
+    on(volume, |call, volume| {
+        let made = volume.inner().create_block_device(call.text(name)?, len_bytes)?;
+        put(made.into(), view)
+    })
+}
+
+/// Puts the length of the block device that a version is into `*len_bytes`.
+///
+/// Returns: 0.
+///
+/// Errors: EOPNOTSUPP: it is none. ESTALE: there is no such version. EIO.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn dendro_block_device_len(
+    volume: Option<&Volume>,
+    view: View,
+    len_bytes: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    on(volume, |_, volume| {
+        let place = place(len_bytes)?;
+        place.write(volume.inner().block_device_len_bytes(view.into())?);
+        Ok(0)
     })
 }
 

@@ -174,14 +174,16 @@ pub extern "C" fn dendro_volume_create_in_memory(
     })
 }
 
-/// Opens the volume in an image file or on a block device. What a crash left unfinished is
-/// finished, unless it is opened for reading. `options` may be NULL.
+/// Opens the volume in an image file or on a block device, or on several that it lies on, of which
+/// `path` is one and the others are where they were last. What a crash left unfinished is finished,
+/// unless it is opened for reading. `options` may be NULL.
 ///
 /// Returns: 0, with the handle in `*volume`; it is given back by dendro_volume_close(). After an
 /// error `*volume` is NULL.
 ///
 /// Errors: EBUSY: it is open already, here or in another process. EINVAL: an option is wrong. EIO:
-/// there is no volume, or it is damaged. What open(2) answers.
+/// there is no volume, or it is damaged. ENODEV: others of its devices are not there. What open(2)
+/// answers.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -42,6 +42,25 @@ pub enum Error {
         /// The size.
         len_bytes: u64,
     },
+    /// The devices of a volume that lies on several cannot be opened together. What the message
+    /// calls `-o device=PATH` and `-o degraded` is
+    /// [`OpenOptions::device`](crate::OpenOptions::device) and
+    /// [`OpenOptions::degraded`](crate::OpenOptions::degraded) here.
+    #[error("{why}")]
+    Devices {
+        /// The number that Linux has for it: `ENODEV` if devices were not found.
+        errno: i32,
+        /// What is wrong, for people.
+        why: String,
+    },
+    /// A block device cannot have that size, or a version is none.
+    #[error("{why}")]
+    BlockDevice {
+        /// The number that Linux has for it.
+        errno: i32,
+        /// What is wrong, for people.
+        why: String,
+    },
     /// A version cannot be sent as a stream, or received from one.
     #[error("{why}")]
     Stream {
@@ -83,9 +102,42 @@ impl Error {
             Self::Files(error) => error.errno(),
             Self::Loop => libc::ELOOP,
             Self::NoSuchVersion(_) => libc::ENOENT,
-            Self::Stream { errno, .. } => *errno,
+            Self::Devices { errno, .. }
+            | Self::BlockDevice { errno, .. }
+            | Self::Stream { errno, .. } => *errno,
             Self::System(error) => of_io(error),
         }
+    }
+}
+
+impl From<dendro_set::Error> for Error {
+    fn from(error: dendro_set::Error) -> Self {
+        use dendro_set::Error as Set;
+        let why = error.to_string();
+        let errno = match error {
+            Set::Device { source, .. } => return Self::Device(source),
+            Set::Incomplete { .. }
+            | Set::LacksPart { .. }
+            | Set::OldPart { .. }
+            | Set::NotWritable { .. }
+            | Set::OnlyStale { .. } => libc::ENODEV,
+            _ => libc::EINVAL,
+        };
+        Self::Devices { errno, why }
+    }
+}
+
+impl From<dendro_block::Error> for Error {
+    fn from(error: dendro_block::Error) -> Self {
+        use dendro_block::Error as Block;
+        let why = error.to_string();
+        let errno = match error {
+            Block::Disk(error) => return Self::Disk(error),
+            Block::NoDevice(_) | Block::LaterVersion(_) => libc::EOPNOTSUPP,
+            Block::DamagedSize(_) => libc::EIO,
+            _ => libc::EINVAL,
+        };
+        Self::BlockDevice { errno, why }
     }
 }
 

@@ -7,13 +7,17 @@ use std::sync::{Arc, Weak};
 
 use dendro_base::sync::{Condvar, Mutex, MutexGuard};
 use dendro_base::{Clock, SystemClock};
-use dendro_disk::{LogicalDisk, View};
+use dendro_disk::{Error as DiskError, LogicalDisk, View};
 use dendro_fs::{FileSystem, FsError};
 use dendro_logdisk::LogDisk;
+
+use crate::opening::Devices;
 
 /// The disk of an open volume.
 pub(crate) struct OpenDisk {
     disk: Arc<LogDisk>,
+    /// What it lies on, if that is known here.
+    devices: Option<Arc<Devices>>,
     had_runner: AtomicBool,
     /// The file systems that are mounted, or being closed. A version has one at a time, because it
     /// keeps i-nodes in memory.
@@ -25,9 +29,10 @@ pub(crate) struct OpenDisk {
 }
 
 impl OpenDisk {
-    pub(crate) fn new(disk: Arc<LogDisk>) -> Self {
+    pub(crate) fn new(disk: Arc<LogDisk>, devices: Option<Arc<Devices>>) -> Self {
         Self {
             disk,
+            devices,
             had_runner: AtomicBool::new(false),
             mounted: Mutex::default(),
             closed: Condvar::default(),
@@ -42,6 +47,32 @@ impl OpenDisk {
 
     pub(crate) const fn disk(&self) -> &Arc<LogDisk> {
         &self.disk
+    }
+
+    /// Does a step of the disk's work in the background. If there is none, copies a piece to a
+    /// device that lacks something. Returns whether there was work.
+    pub(crate) fn background_step(&self) -> Result<bool, DiskError> {
+        if self.disk.background_step()? {
+            return Ok(true);
+        }
+        let Some(devices) = &self.devices else { return Ok(false) };
+        for note in devices.take_notes() {
+            log::warn!("{note}");
+        }
+        let step = devices.bring_up_step();
+        let step =
+            step.map_err(|error| DiskError::Io(format!("a device cannot be brought up: {error}")))?;
+        Ok(step.is_some())
+    }
+
+    /// Makes everything durable, and closes the devices.
+    pub(crate) fn shut_down(&self) -> Result<(), DiskError> {
+        self.disk.shut_down()?;
+        if let Some(devices) = &self.devices {
+            // Without that, the devices are compared by the next opening.
+            let _ = devices.close();
+        }
+        Ok(())
     }
 
     /// Notes that it has a runner. Returns whether it had none before.
@@ -73,7 +104,7 @@ impl OpenDisk {
 
 impl Drop for OpenDisk {
     fn drop(&mut self) {
-        if let Err(error) = self.disk.shut_down() {
+        if let Err(error) = self.shut_down() {
             log::error!("a volume could not be closed: {error}");
         }
     }

@@ -1,5 +1,7 @@
 //! How volumes are made and opened.
 
+use std::path::PathBuf;
+
 use dendro_base::units::MIB;
 
 /// What a new volume holds.
@@ -78,12 +80,20 @@ pub struct OpenOptions {
     pub(crate) read_only: bool,
     pub(crate) cache_size_bytes: u64,
     pub(crate) discard: bool,
+    pub(crate) devices: Vec<PathBuf>,
+    pub(crate) degraded: bool,
 }
 
 impl Default for OpenOptions {
     /// For reading and writing, with a cache of 64 MiB, and discarding what is free.
     fn default() -> Self {
-        Self { read_only: false, cache_size_bytes: 64 * MIB, discard: true }
+        Self {
+            read_only: false,
+            cache_size_bytes: 64 * MIB,
+            discard: true,
+            devices: Vec::new(),
+            degraded: false,
+        }
     }
 }
 
@@ -112,6 +122,22 @@ impl OpenOptions {
     #[must_use]
     pub const fn discard(mut self, discard: bool) -> Self {
         self.discard = discard;
+        self
+    }
+
+    /// Names a further device of a volume that lies on several. Each call names one. Devices that
+    /// are where they were last, and block devices of this machine, are found without that.
+    #[must_use]
+    pub fn device(mut self, path: impl Into<PathBuf>) -> Self {
+        self.devices.push(path.into());
+        self
+    }
+
+    /// Whether devices of the volume may be absent. A mirrored volume is opened with those that
+    /// have everything; a volume that is spread over devices can only be read then.
+    #[must_use]
+    pub const fn degraded(mut self, degraded: bool) -> Self {
+        self.degraded = degraded;
         self
     }
 }

@@ -25,18 +25,16 @@ const ERROR_REST: Duration = Duration::from_secs(1);
 /// segments in advance.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// The threads that write the log of a volume, take checkpoints and clean segments, and make the
-/// log durable at intervals. They end when this value is dropped, which is best done before the
-/// volume is closed.
+/// The threads that write the log of a volume, take checkpoints and clean segments, make the log
+/// durable at intervals, and copy what a device of a mirrored volume lacks to it. They end when
+/// this value is dropped, which is best done before the volume is closed.
 ///
-/// Without them all of that happens when changes find no room or ask for it, on the thread that
-/// makes the change.
+/// Without them, or [`Volume::step`], nothing is copied to devices. All else happens when changes
+/// find no room or ask for it, on the thread that makes the change.
 #[derive(Debug)]
 pub struct Runner {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Keeps the volume open until the threads have ended.
-    _volume: Volume,
 }
 
 /// What the threads do.
@@ -52,6 +50,8 @@ const WORK_COUNT: usize = 4;
 
 struct Shared {
     disk: Arc<LogDisk>,
+    /// Keeps the volume open until the threads have ended.
+    volume: Volume,
     commit_interval: Duration,
     state: Mutex<State>,
     changed: Condvar,
@@ -92,12 +92,12 @@ impl Runner {
         }
         let shared = Arc::new(Shared {
             disk: Arc::clone(volume.open_disk().disk()),
+            volume: volume.clone(),
             commit_interval,
             state: Mutex::default(),
             changed: Condvar::default(),
         });
-        let mut runner =
-            Self { shared: Arc::clone(&shared), threads: Vec::new(), _volume: volume.clone() };
+        let mut runner = Self { shared: Arc::clone(&shared), threads: Vec::new() };
         // A device takes two writes of the log in less time than one after the other.
         for work in [Work::Log, Work::Log, Work::Commit, Work::Clean, Work::Background] {
             let shared = Arc::clone(&shared);
@@ -208,7 +208,7 @@ impl Shared {
         // Whether nothing was changed while this thread rested last.
         let mut is_quiet = false;
         while !self.is_ending() {
-            let done = match self.disk.background_step() {
+            let done = match self.volume.open_disk().background_step() {
                 Ok(false) if is_quiet => self.disk.idle_step(),
                 other => other,
             };

@@ -5,24 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dendro_base::{Clock, SystemClock, Uuid, random_bytes};
-use dendro_device::{Device, FileDevice, MemoryDevice, ReadAhead, Retrying};
+use dendro_base::{SystemClock, Uuid, random_bytes};
+use dendro_device::{Device, FileDevice, MemoryDevice};
 use dendro_disk::{
     ClientKind, CommitSeq, Lid, LogicalDisk, Quota, VersionTable, Versions, View, abandon,
 };
 use dendro_format::layout::{
     MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2, good_segment_size_bytes,
 };
-use dendro_fs::FileSystem;
-use dendro_logdisk::{Discards, LogDisk};
+use dendro_fs::{FileSystem, FsError};
+use dendro_logdisk::LogDisk;
 
 use crate::error::{Error, Result};
 use crate::files::Files;
 use crate::open_disk::OpenDisk;
+use crate::opening::{self, clock, disk_options, reading_ahead};
 use crate::options::{Contents, CreateOptions, OpenOptions};
-
-/// The share of the cache that reading ahead may take besides.
-const READ_AHEAD_SHARE: u64 = 8;
 
 /// An open volume. Copies of this value are the same volume; any number of threads may use it.
 ///
@@ -108,22 +106,22 @@ impl Volume {
         Ok(Self::from(Arc::new(disk)))
     }
 
-    /// Opens the volume in an image file or on a block device. What a crash left unfinished is
-    /// finished, unless it is opened for reading.
+    /// Opens the volume in an image file or on a block device, or on several that it lies on, of
+    /// which `path` is one. What a crash left unfinished is finished, unless it is opened for
+    /// reading.
     ///
     /// # Errors
     /// [`Error::Device`] if it cannot be opened, or if another process has it open;
+    /// [`Error::Devices`] if others of its devices are not found, or do not fit;
     /// [`Error::Disk`] if there is no volume, or if it is damaged.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
-        let device = dendro_device::OpenOptions::new().read_only(options.read_only).open(path)?;
-        let device = reading_ahead(device, options);
-        let disk = LogDisk::open(device, disk_options(options), clock())?;
+        let (disk, devices) = opening::open(path.as_ref(), options)?;
         if disk.read_only_reason().is_none()
-            && let Err(error) = abandon(&disk)
+            && let Err(error) = abandon(&*disk)
         {
             log::warn!("a client or a version of which a part is there stays: {error}");
         }
-        Ok(Self::from(Arc::new(disk)))
+        Ok(Self { inner: Arc::new(OpenDisk::new(disk, Some(devices))) })
     }
 
     /// Makes everything durable and closes the volume, also for other copies of this value, whose
@@ -132,7 +130,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Disk`]; what was flushed before is safe.
     pub fn close(self) -> Result<()> {
-        Ok(self.inner.disk().shut_down()?)
+        Ok(self.inner.shut_down()?)
     }
 
     /// Makes everything durable that was done before.
@@ -153,7 +151,7 @@ impl Volume {
         let disk = self.inner.disk();
         let wrote = disk.write_step(Duration::ZERO)?;
         let flushed = disk.flush_for_others(Duration::ZERO)?;
-        Ok(disk.background_step()? || wrote || flushed)
+        Ok(self.inner.background_step()? || wrote || flushed)
     }
 
     /// Its identity, which no other volume has.
@@ -300,10 +298,11 @@ impl Volume {
     }
 }
 
+/// For front ends of this project, which open the disk by themselves.
+#[doc(hidden)]
 impl From<Arc<LogDisk>> for Volume {
-    /// The volume of a disk that was opened by other means, as one on several devices is.
     fn from(disk: Arc<LogDisk>) -> Self {
-        Self { inner: Arc::new(OpenDisk::new(disk)) }
+        Self { inner: Arc::new(OpenDisk::new(disk, None)) }
     }
 }
 
@@ -311,15 +310,41 @@ impl From<Arc<LogDisk>> for Volume {
 impl Volume {
     /// Makes a client beside the one that the volume was made for, and returns the head of its
     /// branch, which has the same name. A client of files has an empty root directory, which
-    /// belongs to the user of this process; the others have the list [`Self::ROOT`]. A client that
+    /// belongs to the user of this process; one of lists has the list [`Self::ROOT`]. A client that
     /// was made is there whole or not at all.
     ///
     /// # Errors
-    /// [`Error::Disk`] if the name is taken or cannot be one, or if there is no room.
+    /// [`Error::Disk`] if the name is taken or cannot be one, or if there is no room;
+    /// [`Error::Files`] for a block device, which [`Self::create_block_device`] makes, and for
+    /// kinds that are not known.
     pub fn create_client(&self, name: &str, kind: ClientKind) -> Result<View> {
+        if kind == ClientKind::Block {
+            let why = "a block device has a size; create_block_device makes one";
+            return Err(FsError::Invalid(why).into());
+        }
         let format = files_format(name, random_bytes()?);
         let made = dendro_fs::create_client(self.disk(), name, kind, None, &format, &SystemClock)?;
         Ok(made.head())
+    }
+
+    /// Makes a client that is a block device of `len_bytes`, a multiple of 4,096, all zeros.
+    /// Returns the head of its branch, which has the same name. Its contents are the pages of the
+    /// list [`Self::ROOT`]; record 0 of that list describes the device, and is not to be changed.
+    /// `dendro nbd` serves it.
+    ///
+    /// # Errors
+    /// [`Error::BlockDevice`] for a size that none can have; [`Error::Disk`] if the name is taken
+    /// or cannot be one, or if there is no room.
+    pub fn create_block_device(&self, name: &str, len_bytes: u64) -> Result<View> {
+        Ok(dendro_block::create_client(self.disk(), name, len_bytes)?)
+    }
+
+    /// The length of the block device that a version is, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::BlockDevice`] if it is none; [`Error::Disk`] if there is no such version.
+    pub fn block_device_len_bytes(&self, version: View) -> Result<u64> {
+        Ok(dendro_block::size_bytes(self.disk(), version)?)
     }
 
     /// What the client keeps that a version belongs to.
@@ -380,24 +405,6 @@ fn files_format(label: &str, hash_key: [u8; 16]) -> dendro_fs::FormatOptions {
         mode: 0o755,
         label: label.to_owned(),
         hash_key,
-    }
-}
-
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(SystemClock)
-}
-
-fn reading_ahead(device: FileDevice, options: &OpenOptions) -> Arc<dyn Device> {
-    let memory_bytes = options.cache_size_bytes / READ_AHEAD_SHARE;
-    Arc::new(ReadAhead::with_memory(Retrying::new(device), memory_bytes))
-}
-
-fn disk_options(options: &OpenOptions) -> dendro_logdisk::OpenOptions {
-    dendro_logdisk::OpenOptions {
-        read_only: options.read_only,
-        cache_size_bytes: options.cache_size_bytes,
-        discards: if options.discard { Discards::InTime } else { Discards::Never },
-        ..dendro_logdisk::OpenOptions::default()
     }
 }
 

@@ -158,11 +158,14 @@ const fn kind_name(kind: ClientKind) -> &'static str {
 
 /// The kind that a call names.
 pub(crate) fn kind_of(name: &str) -> Result<ClientKind> {
-    [ClientKind::Files, ClientKind::Block, ClientKind::Application]
+    [ClientKind::Files, ClientKind::Application]
         .into_iter()
         .find(|kind| kind_name(*kind) == name)
         .ok_or_else(|| {
-            Failure::value(format!("'{name}': a client keeps 'files', 'lists' or 'block'"))
+            Failure::value(format!(
+                "'{name}': a client keeps 'files' or 'lists'; create_block_device() makes a block \
+                 device"
+            ))
         })
 }
 

@@ -148,7 +148,8 @@ impl Volume {
         Ok(guarded(py, || Self::new(dendrofs::Volume::in_memory(size, &options)?, interval))?)
     }
 
-    /// Opens the volume in an image file or on a block device. What a crash left unfinished is
+    /// Opens the volume in an image file or on a block device, or on several that it lies on, of
+    /// which path is one and the others are where they were last. What a crash left unfinished is
     /// finished, unless it is opened for reading. Threads are those of create().
     #[staticmethod]
     #[pyo3(signature = (path, *, read_only = false, cache_size = CACHE_SIZE_BYTES, discard = true,
@@ -447,12 +448,27 @@ impl Volume {
             .on(py, |volume| Ok(volume.clients()?.into_iter().map(Client::from).collect()))?)
     }
 
-    /// Makes a client beside the one that the volume was made for, which keeps "files", "lists" or
-    /// a "block" device, and returns the head of its branch, which has the same name.
+    /// Makes a client beside the one that the volume was made for, which keeps "files" or "lists",
+    /// and returns the head of its branch, which has the same name.
     #[pyo3(signature = (name, kind = "files"))]
     fn create_client(&self, py: Python<'_>, name: &str, kind: &str) -> PyResult<View> {
         let kind = kind_of(kind)?;
         Ok(self.gate.on(py, |volume| Ok(View(volume.create_client(name, kind)?)))?)
+    }
+
+    /// Makes a client that is a block device of size bytes, a multiple of 4,096, all zeros, and
+    /// returns the head of its branch, which has the same name. Its contents are the pages of
+    /// ROOT_LIST; record 0 of that list describes the device, and is not to be changed.
+    fn create_block_device(&self, py: Python<'_>, name: &str, size: u64) -> PyResult<View> {
+        Ok(self.gate.on(py, |volume| Ok(View(volume.create_block_device(name, size)?)))?)
+    }
+
+    /// The size of the block device that a version is, in bytes.
+    fn block_device_size(&self, py: Python<'_>, version: Named) -> PyResult<u64> {
+        Ok(self.gate.on(py, |volume| {
+            let version = Named::find(Some(version), volume)?;
+            Ok(volume.block_device_len_bytes(version)?)
+        })?)
     }
 
     /// The quota of the client that a version belongs to, the head of the main branch unless

@@ -1,5 +1,6 @@
 //! The library, as programs use it.
 
+mod devices;
 mod examples;
 mod files;
 mod streams;

@@ -197,7 +197,7 @@ fn clients_keep_what_they_have_apart() {
         volume.disk().commit(unit).unwrap();
         assert_eq!(volume.files(view).unwrap_err().errno(), libc::EOPNOTSUPP);
     }
-    let error = volume.create_client("files", ClientKind::Block).unwrap_err();
+    let error = volume.create_client("files", ClientKind::Files).unwrap_err();
     assert_eq!(error.errno(), libc::EEXIST);
     assert!(volume.create_client("odd", ClientKind::Unknown(9)).is_err());
     // One that is only begun is no client, and is gone when the volume is opened the next time.
@@ -220,6 +220,33 @@ fn clients_keep_what_they_have_apart() {
     let record = volume.disk().record(lists, Volume::ROOT, 0).unwrap().unwrap();
     assert_eq!(&*record, b"of the other");
     assert_eq!(volume.client_kind(lists).unwrap(), ClientKind::Application);
+}
+
+#[test]
+fn a_block_device_has_the_length_that_it_is_made_with() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::files()).unwrap();
+    let error = volume.create_client("device", ClientKind::Block).unwrap_err();
+    assert_eq!(error.errno(), libc::EINVAL);
+    assert!(error.to_string().contains("create_block_device"), "{error}");
+    for len_bytes in [0, 4095, (1 << 63) + 4096] {
+        let error = volume.create_block_device("device", len_bytes).unwrap_err();
+        assert!(matches!(error, Error::BlockDevice { errno: libc::EINVAL, .. }), "{error}");
+    }
+    let device = volume.create_block_device("device", 1 << 20).unwrap();
+    assert_eq!(volume.block_device_len_bytes(device).unwrap(), 1 << 20);
+    assert_eq!(volume.client_kind(device).unwrap(), ClientKind::Block);
+    // As `dendro block list` and servers find it.
+    let listed = dendro_block::list(&volume.shared_disk()).unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        (listed[0].view, &*listed[0].name, listed[0].size_bytes),
+        (device, "device", 1 << 20)
+    );
+
+    let taken = volume.create_block_device("device", 4096).unwrap_err();
+    assert_eq!(taken.errno(), libc::EEXIST);
+    let error = volume.block_device_len_bytes(volume.main()).unwrap_err();
+    assert!(matches!(error, Error::BlockDevice { errno: libc::EOPNOTSUPP, .. }), "{error}");
 }
 
 #[test]

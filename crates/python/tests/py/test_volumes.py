@@ -299,6 +299,20 @@ def test_clients_keep_what_is_theirs(volume):
         volume.files(head)
     with pytest.raises(ValueError):
         volume.create_client("x", "y")
+    with pytest.raises(ValueError, match="create_block_device"):
+        volume.create_client("x", "block")
+
+
+def test_a_block_device_has_the_size_that_it_is_made_with(volume):
+    device = volume.create_block_device("device", 1 << 20)
+    assert volume.block_device_size("device") == 1 << 20
+    assert volume.clients()[1].kind == "block"
+    assert volume.lists(device).read_pages(dendrofs.ROOT_LIST, 0, 1) == bytes(4096)
+    with pytest.raises(DendroError) as wrong:
+        volume.create_block_device("odd", 4095)
+    with pytest.raises(DendroError) as none:
+        volume.block_device_size("main")
+    assert (wrong.value.errno, none.value.errno) == (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def test_a_quota_bounds_what_a_client_takes(volume):

@@ -41,11 +41,13 @@ const LAYERS: [(&str, &[&str]); 21] = [
         "dendrofs",
         &[
             "dendro-base",
+            "dendro-block",
             "dendro-device",
             "dendro-disk",
             "dendro-format",
             "dendro-fs",
             "dendro-logdisk",
+            "dendro-set",
             "dendro-stream",
             "dendro-transfer",
         ],
