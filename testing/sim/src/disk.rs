@@ -1,6 +1,7 @@
 //! A logical disk as a system: random units, flushes, background work and reopenings, compared with
 //! the model.
 
+mod comparisons;
 mod engine;
 mod promises;
 mod session;

@@ -135,10 +135,6 @@ pub(super) fn head_state(contents: &ModelVersions, view: View) -> &ModelState {
     contents.state(view).expect("it is one of the views")
 }
 
-fn unexpected(what: &str, error: &Error) -> String {
-    format!("{what} failed: {error}")
-}
-
 /// Puts or deletes hundreds of records of a list, neighbours or anywhere.
 fn change_records(rng: &mut Rng, list: Lid) -> Vec<Op<'static>> {
     let count = 1 + rng.below(400);
@@ -237,7 +233,7 @@ impl<'a, E: Engine> Session<'a, E> {
     }
 
     /// Anything that can be read.
-    fn draw_view(&mut self) -> View {
+    pub(super) fn draw_view(&mut self) -> View {
         let views: Vec<View> = self.life.state.contents.table().views().collect();
         views[self.rng.below(views.len() as u64) as usize]
     }
@@ -502,7 +498,7 @@ impl<'a, E: Engine> Session<'a, E> {
 
     /// A disk that met an error of the device reads on, and never says again that something is
     /// durable.
-    fn check_latched(mut self) -> Outcome<()> {
+    fn check_latched(self) -> Outcome<()> {
         self.device.clear_faults();
         if let Err(message) = self.compare_all() {
             match self.system.read(&self.life.disk) {
@@ -527,49 +523,6 @@ impl<'a, E: Engine> Session<'a, E> {
             None => Ok(()),
             Some(which) => Err(format!("call {which} after a device error: {answers:?}")),
         }
-    }
-
-    fn compare_some(&mut self) -> Outcome<()> {
-        if self.rng.chance(20) {
-            return self.compare_all();
-        }
-        let view = self.draw_view();
-        let state = head_state(&self.life.state.contents, view);
-        let lists: Vec<Lid> = state.lists(Lid(0)).map(|(list, _)| list).collect();
-        let Some(&list) = lists.get(self.rng.below(lists.len().max(1) as u64) as usize) else {
-            return Ok(());
-        };
-        let held = state.list(list).expect("it is one of them");
-        let index = self.rng.below(64);
-        let record = self
-            .life
-            .disk
-            .record(view, list, index)
-            .map_err(|error| unexpected("reading a record", &error))?;
-        if record.as_ref() != held.record(index) {
-            return Err(format!("record {index} of list {list} is wrong: {record:?}"));
-        }
-        let (first, count) = (self.rng.below(150), 1 + self.rng.below(40));
-        let mut buf = vec![0xa5; count as usize * PAGE_SIZE];
-        self.life
-            .disk
-            .read_pages(view, list, first, &mut buf)
-            .map_err(|error| unexpected("reading pages", &error))?;
-        let mut expected = vec![0; buf.len()];
-        for (page, data) in held.pages(first..first + count) {
-            expected[(page - first) as usize * PAGE_SIZE..][..data.len()].copy_from_slice(data);
-        }
-        if buf != expected {
-            return Err(format!("pages {first} to {} of list {list} are wrong", first + count));
-        }
-        Ok(())
-    }
-
-    fn compare_all(&mut self) -> Outcome<()> {
-        let found =
-            self.system.read(&self.life.disk).map_err(|error| unexpected("reading", &error))?;
-        let difference = found.diff(&self.life.state.contents);
-        difference.map_or(Ok(()), |text| Err(format!("without a crash: {text}")))
     }
 
     fn shut_down(&mut self) -> Outcome<()> {

@@ -7,6 +7,9 @@ use super::engine::{Engine, NOW};
 use super::session::Session;
 use crate::system::Outcome;
 
+/// The kinds of clients. Which one begins is not drawn, so that seeds do what they always did.
+const KINDS: [ClientKind; 3] = [ClientKind::Files, ClientKind::Block, ClientKind::Application];
+
 /// More versions than this are deleted again: every crash image reads them all.
 const MAX_SNAPSHOTS: usize = 5;
 const MAX_BRANCHES: usize = 3;
@@ -89,7 +92,7 @@ impl<E: Engine> Session<'_, E> {
                 let at = self.rng.below(past.len().max(1) as u64) as usize;
                 Change::RollBack(branch, past.get(at).copied().unwrap_or(view))
             }
-            10 => Change::BeginClient(ClientKind::Application),
+            10 => Change::BeginClient(KINDS[self.life.commits.len() % KINDS.len()]),
             _ => Change::Delete(view),
         }
     }
