@@ -36,7 +36,7 @@ fn device(disk: &Arc<LogDisk>, name: &str) -> View {
 }
 
 fn page_count(disk: &LogDisk, view: View, first_page: u64) -> u64 {
-    disk.count_pages(view, CONTENT, first_page..MAX_PAGE_COUNT).unwrap()
+    disk.count_pages(view, CONTENT, first_page..MAX_PAGE_COUNT).expect("the disk works")
 }
 
 #[test]
