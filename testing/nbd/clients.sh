@@ -37,16 +37,23 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 has() { command -v "$1" > /dev/null || { say "$1 is not installed: left out"; return 1; }; }
 uri() { echo "nbd+unix:///$1?socket=$socket"; }
 
+# Waits until a program of this name and number serves, which the command behind them tells.
+await() {
+    local name=$1 process=$2
+    shift 2
+    for _ in $(seq 200); do
+        if "$@"; then return; fi
+        kill -0 "$process" 2> /dev/null || fail "$name ended"
+        sleep 0.05
+    done
+    fail "$name does not begin"
+}
+
 serve() {
     : > "$scratch/serving"
     "$dendro" nbd --json --socket "$socket" "$@" "$volume" > "$scratch/serving" &
     server=$!
-    for _ in $(seq 200); do
-        grep -q '^}' "$scratch/serving" && return
-        kill -0 "$server" 2> /dev/null || fail "the server ended"
-        sleep 0.05
-    done
-    fail "the server does not begin"
+    await "the server" "$server" grep -q '^}' "$scratch/serving"
 }
 
 stop() { kill -TERM "$server"; wait "$server" || fail "the server's exit status"; server=; }
@@ -92,12 +99,7 @@ relay() {
     rm -f "$scratch/relay"
     qemu-nbd --persistent --shared 8 --discard unmap --socket "$scratch/relay" "$@" &
     relay=$!
-    for _ in $(seq 200); do
-        [ ! -S "$scratch/relay" ] || return 0
-        kill -0 "$relay" 2> /dev/null || fail "qemu-nbd $* ended"
-        sleep 0.05
-    done
-    fail "qemu-nbd $* does not begin"
+    await "qemu-nbd $*" "$relay" test -S "$scratch/relay"
 }
 
 end_relay() { kill -TERM "$relay"; wait "$relay" || fail "qemu-nbd's exit status"; relay=; }
