@@ -11,7 +11,7 @@ use dendro_format::superblock::{
 use crate::background::Background;
 use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::commit::conditions::check_conditions;
-use crate::commit::credit::shortage_of;
+use crate::commit::credit::shortage;
 use crate::commit::deferral::can_be_put_off;
 use crate::commit::packing::names_a_neighbour;
 use crate::commit::unit::{Contents, WorstCase, check_arguments};
@@ -137,7 +137,7 @@ impl Committer {
                     return Ok(Some(CommitSeq(engine.commit_seq())));
                 }
                 Ok(()) if watch.is_some_and(Watch::has_changed) => return Ok(None),
-                Ok(()) => shortage_of(&self.accounts, &engine, aru, worst, kept, &nodes),
+                Ok(()) => shortage(&self.accounts, &engine, (aru, &contents), worst, kept, &nodes),
                 Err(fault) => Err(fault),
             };
             let partial_seq = engine.log().seq();

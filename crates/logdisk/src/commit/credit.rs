@@ -1,13 +1,15 @@
 //! The space that a unit gives back.
 //!
-//! A page that replaces one that no other version sees takes no more space than that page did. So
-//! on a full volume, pages that were written, or allocated as zeros, can be written again.
+//! What replaces a page that no other version sees takes the space of that page, if it is stored in
+//! as few bytes. So on a full volume, pages that were written, or allocated as zeros, can be
+//! written again.
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Op};
 use dendro_format::PageRef;
+use rustc_hash::FxHashSet;
 
-use crate::commit::unit::WorstCase;
+use crate::commit::unit::{Contents, WorstCase};
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
@@ -16,15 +18,15 @@ use crate::space::shortage::{Need, Shortage};
 use crate::state::State;
 use crate::state::pages::{chunks_of, page_range};
 
-/// Returns what a unit needs and which shortage there is, if any.
+/// Returns what a unit of these contents needs and which shortage there is, if any.
 ///
 /// # Errors
 /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to compute that.
 #[inline]
-pub(super) fn shortage_of(
+pub(super) fn shortage(
     accounts: &Accounts,
     engine: &Engine,
-    aru: &Aru<'_>,
+    (aru, contents): (&Aru<'_>, &Contents<'_>),
     worst: WorstCase,
     kept: KeptSegments,
     nodes: &dyn Nodes,
@@ -39,11 +41,13 @@ pub(super) fn shortage_of(
     if !matches!(shortage, Some(Shortage::OfSpace(_))) {
         return Ok((need, shortage));
     }
-    let given_back_bytes = engine.state().given_back_bytes(aru, nodes)?;
-    let reclaims = worst.pages_bytes() > 0
-        && given_back_bytes >= worst.pages_bytes()
+    let given_back = engine.state().given_back(aru, nodes)?;
+    let counted_bytes = contents.counted_bytes().saturating_add(worst.zero_pages_bytes());
+    let reclaims = counted_bytes > 0
+        && given_back.by_each_page
+        && given_back.bytes >= counted_bytes
         && aru.ops().iter().all(changes_in_place);
-    let need = need.giving_back(given_back_bytes).reclaiming_if(reclaims);
+    let need = need.giving_back(given_back.bytes).reclaiming_if(reclaims);
     Ok((need, accounts.shortage(engine, need, kept)))
 }
 
@@ -60,16 +64,27 @@ const fn changes_in_place(op: &Op<'_>) -> bool {
     )
 }
 
+/// What a unit gives back by writing pages.
+struct GivenBack {
+    /// What is counted for the pages that it replaces.
+    bytes: u64,
+    /// Whether each page that it writes replaces one. A page that is new, or beside which the old
+    /// one is kept, takes an entry of the map and a record too, which no bytes of others pay for.
+    by_each_page: bool,
+}
+
 impl State {
-    /// Bytes of the pages that the unit replaces and that no other version sees.
-    fn given_back_bytes(&self, aru: &Aru<'_>, nodes: &dyn Nodes) -> Outcome<u64> {
+    /// What comes back of the pages that the unit replaces and that no other version sees. A page
+    /// that it writes twice counts once.
+    fn given_back(&self, aru: &Aru<'_>, nodes: &dyn Nodes) -> Outcome<GivenBack> {
         let branch = aru.view().branch;
         let moves = |op: &Op<'_>| matches!(op, Op::MovePages { .. } | Op::SwapPages { .. });
         if aru.ops().iter().any(moves) {
             // A page that the unit moved before does not become dead.
-            return Ok(0);
+            return Ok(GivenBack { bytes: 0, by_each_page: false });
         }
-        let mut bytes = 0;
+        let mut counted = FxHashSet::default();
+        let mut given_back = GivenBack { bytes: 0, by_each_page: true };
         for op in aru.ops() {
             let (list, pages) = match op {
                 Op::WritePages { list, first_page, data } => {
@@ -82,11 +97,14 @@ impl State {
             };
             for (number, slots) in chunks_of(pages) {
                 let edit = self.edit_chunk(branch, list.0, number, slots.clone(), nodes)?;
-                bytes +=
-                    slots.filter_map(|slot| self.freed_page(&edit, slot)).map(charge).sum::<u64>();
+                for slot in slots.filter(|&slot| counted.insert((*list, number, slot))) {
+                    let freed = self.freed_page(&edit, slot);
+                    given_back.by_each_page &= freed.is_some();
+                    given_back.bytes += freed.map_or(0, charge);
+                }
             }
         }
-        Ok(bytes)
+        Ok(given_back)
     }
 }
 

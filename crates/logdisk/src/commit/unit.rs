@@ -85,6 +85,12 @@ impl<'a> Contents<'a> {
         let kept = if aru.kept().is_empty() { SmallVec::new() } else { kept_of(aru, &pages) };
         Self { pages, kept }
     }
+
+    /// What is counted for the pages: what they take on the device, or as much as a page that is
+    /// all zeros may take later.
+    pub(super) fn counted_bytes(&self) -> u64 {
+        self.pages.iter().map(Content::counted_bytes).sum()
+    }
 }
 
 /// The pages that a unit writes, in its order; the last one of an operation may be shorter.
@@ -200,11 +206,6 @@ impl WorstCase {
     /// The bytes that its pages of zeros take when they are written later.
     pub(crate) const fn zero_pages_bytes(self) -> u64 {
         self.zero_pages.saturating_mul(PAGE_SIZE as u64)
-    }
-
-    /// The most that its pages can take, with pages of zeros.
-    pub(super) const fn pages_bytes(self) -> u64 {
-        (self.pages as u64).saturating_add(self.zero_pages).saturating_mul(PAGE_SIZE as u64)
     }
 
     /// The bytes of log, with what partial segments leave unused.

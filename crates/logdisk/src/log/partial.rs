@@ -243,6 +243,14 @@ impl<'a> Content<'a> {
         self.len_bytes == 0
     }
 
+    /// What is counted for the page: what its block takes on the device, or a whole page for one
+    /// that is all zeros, because that is what it may take later.
+    pub(crate) const fn counted_bytes(&self) -> u64 {
+        let bytes =
+            if self.is_empty() { PAGE_SIZE } else { align_up_usize(self.len_bytes, GRAIN_SIZE) };
+        bytes as u64
+    }
+
     /// The whole pages, and the bytes of a short block, that the content takes.
     pub(crate) const fn room(&self) -> (usize, usize) {
         if self.is_whole() { (1, 0) } else { (0, self.len_bytes) }

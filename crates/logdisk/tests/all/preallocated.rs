@@ -113,6 +113,45 @@ fn written_pages_can_be_overwritten_on_a_full_disk_any_number_of_times() {
 }
 
 #[test]
+fn the_end_of_a_file_can_be_overwritten_on_a_full_disk_by_one_as_long() {
+    let (_, disk) = formatted();
+    let mut rng = Rng::new(4);
+    let (file, filler) = (list(&disk), list(&disk));
+    // Two pages, and an end that is stored without the zeros behind it.
+    let write_file = |end_len_bytes: usize, rng: &mut Rng| {
+        let mut data = vec![0; 3 * PAGE_SIZE];
+        rng.fill(&mut data[..2 * PAGE_SIZE + end_len_bytes]);
+        commit(&disk, Op::WritePages { list: file, first_page: 0, data: data.into() })
+    };
+    write_file(1000, &mut rng).expect("there is room");
+    fill(&disk, filler, &mut Rng::new(5));
+    for _ in 0..3 * PAGES {
+        write_file(1000, &mut rng).expect("as much is given back");
+    }
+    write_file(500, &mut rng).expect("more is given back");
+    let answer = write_file(PAGE_SIZE, &mut rng);
+    assert!(matches!(answer, Err(Error::NoSpace { .. })), "{answer:?}");
+    // What a whole page gives back pays for no other pages.
+    let mut aru = Aru::new(View::HEAD);
+    for page in 1..50 {
+        let mut data = vec![0; 64];
+        rng.fill(&mut data);
+        aru.write_pages(file, page, data);
+    }
+    let answer = disk.commit(aru);
+    assert!(matches!(answer, Err(Error::NoSpace { .. })), "{answer:?}");
+    // A page is given back once, however often a unit writes it.
+    let mut aru = Aru::new(View::HEAD);
+    for len_bytes in [64, 64, 64, 64, 64, 64, 700] {
+        let mut data = vec![0; len_bytes];
+        rng.fill(&mut data);
+        aru.write_pages(file, 2, data);
+    }
+    let answer = disk.commit(aru);
+    assert!(matches!(answer, Err(Error::NoSpace { .. })), "{answer:?}");
+}
+
+#[test]
 fn allocated_pages_stay_counted_through_all_later_changes() {
     let (device, disk) = formatted();
     let mut rng = Rng::new(3);
