@@ -12,6 +12,7 @@
 # make install  the command, its man pages, completions, units, udev rule and magic entry
 # make deb      the same as a Debian package, and those of the library for C programs
 # make wheel    the Python module as a package for pip
+# make package  the library for Rust programs, and the crates that it uses, as packages for cargo
 # make install-lib  the library for C programs: shared and static, header, pkg-config file, man page
 # make stage-deb  the files of that package, for cargo-deb
 # See README.md and docs/DEVELOPMENT.md.
@@ -58,7 +59,7 @@ PYTHON  ?= python3
 # The virtual environment for the tests of the Python module.
 PYENV   := $(TARGET)/python-env
 
-.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit python-env wheel lib install install-files install-lib install-lib-files uninstall uninstall-lib deb stage-deb clean
+.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit python-env wheel lib install install-files install-lib install-lib-files uninstall uninstall-lib deb stage-deb package clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -258,6 +259,12 @@ wheel: setup python-env
 deb: setup all lib
 	packaging/make-deb "$(DENDRO)" "$(TARGET)/debian"
 	packaging/make-deb-lib "$(LIBDENDRO)" "$(TARGET)/debian"
+
+# Into $(TARGET)/package, as they would be published; each is built from the packages of the others.
+PUBLISHED := dendro-base dendro-block dendro-device dendro-disk dendro-format dendro-fs dendro-logdisk dendro-nbd dendro-policy dendro-set dendro-stream dendro-transfer dendrofs
+
+package: setup
+	$(CARGO) package $(addprefix --package ,$(PUBLISHED))
 
 # The files of the package, for cargo-deb.
 stage-deb: setup all

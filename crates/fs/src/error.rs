@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, FsError>;
 
 /// One kind for each error that callers distinguish.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FsError {
     /// There is no entry of that name.
     #[error("no such file or directory")]

@@ -5,5 +5,6 @@ mod documents;
 mod fields;
 mod layers;
 mod modules;
+mod publishing;
 mod tidy;
 mod workspace;

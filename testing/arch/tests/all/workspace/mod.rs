@@ -22,15 +22,20 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).expect("this crate lies two directories deep").to_path_buf()
 }
 
-/// All crates of the workspace.
-pub(crate) fn packages() -> Vec<Package> {
+/// The workspace as `cargo metadata` describes it.
+pub(crate) fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
         .current_dir(root())
         .output()
         .expect("cargo can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+}
+
+/// All crates of the workspace.
+pub(crate) fn packages() -> Vec<Package> {
+    let metadata = metadata();
     let packages = metadata["packages"].as_array().expect("there is a list of packages");
     packages.iter().map(package).collect()
 }
