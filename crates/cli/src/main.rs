@@ -23,6 +23,7 @@ mod target;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use args::Command;
 use commands::{
@@ -31,8 +32,11 @@ use commands::{
     umount, versions, volume,
 };
 use failure::Failure;
+use signal_hook::consts::SIGXFSZ;
 
 fn main() -> ExitCode {
+    // A write behind what `ulimit -f` allows fails with a message, and does not end the process.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let name = arguments.first().map(|name| Path::new(name).to_path_buf()).unwrap_or_default();
     let name = name.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -37,6 +37,7 @@ pub mod devices;
 mod failure;
 pub mod holder;
 mod kernel_clock;
+mod limits;
 pub mod local_time;
 pub mod logging;
 pub mod metrics;

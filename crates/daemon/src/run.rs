@@ -30,12 +30,12 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use dendro_control::{Scrape, Server, closing_error, socket};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 use crate::holder;
+use crate::limits;
 use crate::mount_config::Config;
 use crate::serving::not_shut_down;
 use crate::state::Daemon;
@@ -70,7 +70,7 @@ impl<T: Into<Failure>> From<T> for NotServed {
 /// Mounts, calls `on_ready`, serves until all views of the volume are unmounted, and shuts the
 /// volume down.
 pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
-    raise_descriptor_limit();
+    limits::lift();
     dendro_device::share_one_arena();
     // From here on a signal does not end the process while it has a mount.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -126,14 +126,6 @@ fn bind_control_socket(volume: &Volume) -> Option<Server> {
             None
         }
     }
-}
-
-/// Raises the limit of open descriptors to the maximum. Each mount takes some for each thread; the
-/// usual limit allows about fifty mounts.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // If that fails, the mounts beyond the limit fail with a message.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Opens the volume, and waits for a daemon that is about to end.

@@ -22,6 +22,7 @@ mod host_full;
 mod image;
 mod json;
 mod kept;
+mod limits;
 mod lost;
 mod messages;
 mod mounted;

@@ -9,6 +9,7 @@ use dendro_base::sync::Mutex;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::device::FileDevice;
 use super::lock;
@@ -123,8 +124,8 @@ impl OpenOptions {
     /// # Errors
     /// [`Error::InUse`] when it is locked, claimed or mounted; [`Error::Open`] when it cannot be
     /// opened, is neither a regular file nor a block device, is shorter than a block, has blocks
-    /// larger than [`BLOCK_SIZE`], is write-protected, or can't do direct I/O where that was asked
-    /// for.
+    /// larger than [`BLOCK_SIZE`], is write-protected, is longer than the process may write a file
+    /// (RLIMIT_FSIZE), or can't do direct I/O where that was asked for.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
         let fail = |source| open_error(path, source);
@@ -222,6 +223,8 @@ impl OpenOptions {
         check_len(len_bytes).map_err(fail)?;
         if kind == FileKind::BlockDevice {
             check_block_device(&fd, self.read_only).map_err(fail)?;
+        } else if !self.read_only {
+            check_limit(len_bytes).map_err(fail)?;
         }
         let direct = if is_direct { self.settle_direct(&fd).map_err(fail)? } else { None };
         let cached = match (self.direct, direct) {
@@ -322,6 +325,17 @@ fn check_regular(mode: u32) -> io::Result<()> {
         FileType::RegularFile => Ok(()),
         FileType::BlockDevice => Err(invalid("is a block device, which cannot be created")),
         _ => check_type(mode),
+    }
+}
+
+/// Writes behind the limit would fail one by one, after others had been taken.
+fn check_limit(len_bytes: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < len_bytes => Err(invalid(format!(
+            "has {len_bytes} bytes, of which this process may write the first {limit} alone; raise \
+             the limit with `ulimit -f`"
+        ))),
+        _ => Ok(()),
     }
 }
 
