@@ -6,7 +6,7 @@
 //!   [`packed`]: what is stored then.
 //! - [`relocate`]: finds the live blocks and nodes of a victim and writes them again.
 //! - [`neighbours`]: the order in which they are written.
-//! - [`cleaner`]: when cleaning runs, and one step of it.
+//! - [`cleaner`]: when cleaning runs, and one step of it. [`job`]: a segment that is being cleaned.
 //! - [`coalesce`]: writes scattered pages of a list side by side.
 //! - [`external`]: the same operations for a cleaner in another process.
 
@@ -14,6 +14,7 @@ pub(crate) mod cleaner;
 pub(crate) mod coalesce;
 pub mod external;
 mod frames;
+mod job;
 mod named_page;
 mod neighbours;
 mod packed;

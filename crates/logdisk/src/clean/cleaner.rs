@@ -18,13 +18,11 @@ use std::time::Duration;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Condvar, Mutex};
-use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
-use dendro_format::chunk::{CHUNK_PAGES, MAX_FRAME_LEN_BYTES};
-use dendro_format::{Addr, Key, NodePtr, SegmentNo};
+use dendro_format::{Addr, SegmentNo};
 
-use crate::clean::named_page::{self, NamedPage};
+use crate::clean::job::{BATCH_BYTES, CleaningJob, batch_len};
 use crate::clean::neighbours::sort_by_place;
 use crate::clean::pick::{Choice, Picking, most_live_bytes};
 use crate::clean::relocate::{
@@ -32,7 +30,6 @@ use crate::clean::relocate::{
 };
 use crate::clean::victim::Body;
 use crate::engine::Engine;
-use crate::log::segments::Pin;
 use crate::read::Reader;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
@@ -46,15 +43,6 @@ use crate::volume::Volume;
 /// part of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 10;
 
-/// The number of blocks that one step moves at most, each as long as a page in the mean. This
-/// suffices for those of one chunk, all of them frames.
-const BATCH_LEN: usize = 64;
-const BATCH_PAGE_BYTES: u64 = (BATCH_LEN * PAGE_SIZE) as u64;
-const _: () = assert!(BATCH_PAGE_BYTES >= CHUNK_PAGES * MAX_FRAME_LEN_BYTES as u64);
-/// More than the records of one block take, with its share of headers.
-const BLOCK_RECORDS_BYTES: usize = PAGE_SIZE / 8;
-/// The bytes that a batch takes in the log at most, with its records.
-const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + BLOCK_RECORDS_BYTES)) as u64;
 /// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
 /// one by a writer that waits for room.
 const MAX_JOBS: usize = 3;
@@ -90,59 +78,6 @@ impl Cleaning {
         if self.bufs.len() < SPARE_BUFS {
             self.bufs.push(bytes);
         }
-    }
-}
-
-/// How many of the first blocks one step moves. It moves those of a chunk together, which may be
-/// pages of one frame, or become so.
-fn batch_len(blocks: &[NamedPage]) -> usize {
-    let (mut len, mut len_bytes) = (0, 0);
-    for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
-        len_bytes += named_page::len_bytes(chunk);
-        if len > 0 && (len + chunk.len() > BATCH_LEN || len_bytes > BATCH_PAGE_BYTES) {
-            break;
-        }
-        len += chunk.len();
-    }
-    len
-}
-
-/// A segment being cleaned.
-#[derive(Debug)]
-struct CleaningJob {
-    victim: SegmentNo,
-    /// The live bytes of the segment when the job began.
-    live_bytes: u32,
-    /// The pin keeps the segment from being filled again if it becomes empty meanwhile. Otherwise
-    /// the job would take what it found for the new content.
-    _pin: Pin,
-    body: Body,
-    blocks: Vec<NamedPage>,
-    /// The number of blocks that have been handled.
-    moved: usize,
-    nodes: Vec<(NodePtr, u8, Key)>,
-    /// The search of the whole map for what the segment's records do not name, while it runs.
-    /// `has_searched` states that it has ended.
-    search: Option<Box<MapSearch>>,
-    has_searched: bool,
-    is_sound: bool,
-}
-
-impl CleaningJob {
-    /// An estimate of the bytes that one step gains.
-    fn gain_of_step(&self) -> i64 {
-        let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
-        let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
-        (dead_bytes / batches) as i64
-    }
-
-    /// What the next step writes to the log at most. Nodes are written by the next checkpoint.
-    fn step_bytes(&self) -> u64 {
-        let left = &self.blocks[self.moved..];
-        let batch = &left[..batch_len(left)];
-        let records_bytes = ((batch.len() + 1) * BLOCK_RECORDS_BYTES) as u64;
-        let bytes = named_page::len_bytes(batch) + records_bytes;
-        if batch.is_empty() { 0 } else { bytes.min(BATCH_BYTES) }
     }
 }
 
@@ -279,6 +214,8 @@ impl Cleaner {
             cleaning.jobs.pop_front()
         };
         if let Some(job) = job {
+            // Another segment is not looked at at once: most may be like this one.
+            let Some(job) = self.keep_if_spared(job) else { return Ok(None) };
             let gain = job.gain_of_step();
             if let Some(job) = self.continue_job(job)? {
                 self.requeue(job);
@@ -309,7 +246,7 @@ impl Cleaner {
     /// Begins a job and queues it for the next caller. Returns whether there was a segment to
     /// clean.
     fn begin_and_queue(&self, choice: Choice) -> Result<bool> {
-        let (found_one, job) = self.begin_cleaning(choice)?;
+        let (found_one, job) = self.begin_cleaning(choice, true)?;
         if let Some(job) = job {
             self.requeue(job);
         }
@@ -370,16 +307,51 @@ impl Cleaner {
             && self.accounts.host_takes(&engine, batches_bytes)
     }
 
+    /// The clean segments that a job may lose, so that those for the next checkpoint and for units
+    /// that give space back are left.
+    fn can_lose(&self, is_careful: bool) -> u64 {
+        if !is_careful {
+            return u64::MAX;
+        }
+        let engine = self.volume.read();
+        // The next ones of the log, and of the map in all copies.
+        let kept = 1 + u32::from(self.volume.metadata_copies());
+        let kept = kept + self.accounts.reclaim_reserve() + self.accounts.node_segments(&engine);
+        u64::from(engine.state().segments().clean_count().saturating_sub(kept))
+    }
+
+    /// Returns the job if no more clean segments are lost than can be spared, even if no other
+    /// segment shares the leaves that it makes dirty. Otherwise its segment is left alone until
+    /// there are more.
+    fn keep_if_spared(&self, job: CleaningJob) -> Option<CleaningJob> {
+        let size = self.volume.layout().segment_size_bytes();
+        let (packed_bytes, live_bytes) = {
+            let engine = self.volume.read();
+            let segments = engine.state().segments();
+            (segments.packed_bytes_of(job.victim), segments.live_bytes_of(job.victim))
+        };
+        let leaf_bytes = self.accounts.in_all_copies(job.leaf_bytes_left());
+        let lost = (u64::from(packed_bytes) + leaf_bytes) / size;
+        if lost <= self.can_lose(true) {
+            return Some(job);
+        }
+        let mut cleaning = self.cleaning.lock();
+        cleaning.picking.note_dear(job.victim, lost, live_bytes);
+        self.abandon(&mut cleaning, job.victim, job.body.into_buf());
+        None
+    }
+
     /// Cleans one segment to its end, or as far as there is room. Returns whether there was a
     /// segment to gain from and room to make progress. It waits for other threads' jobs, while
     /// these are [`MAX_JOBS`] or need the room that is left, but only until `is_enough` returns
-    /// true.
+    /// true. If `is_careful`, a segment is left alone that takes more than can be spared.
     pub(crate) fn clean_now(
         &self,
         choice: Choice,
+        is_careful: bool,
         is_enough: &dyn Fn(&Engine) -> bool,
     ) -> Result<bool> {
-        while !self.clean_one(choice, is_enough)? {
+        while !self.clean_one(choice, is_careful, is_enough)? {
             if !self.await_progress(is_enough) {
                 return Ok(false);
             }
@@ -399,17 +371,26 @@ impl Cleaner {
     }
 
     /// As [`Self::clean_now`], but it does not wait for room.
-    fn clean_one(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> Result<bool> {
-        let mut job = match self.await_job(choice, is_enough) {
+    fn clean_one(
+        &self,
+        choice: Choice,
+        is_careful: bool,
+        is_enough: &dyn Fn(&Engine) -> bool,
+    ) -> Result<bool> {
+        let mut job = match self.await_job(choice, is_careful, is_enough) {
             NextStep::Done => return Ok(true),
             NextStep::Continue(job) => Some(job),
-            NextStep::Begin => match self.begin_cleaning(choice)? {
+            NextStep::Begin => match self.begin_cleaning(choice, is_careful)? {
                 (false, _) => return Ok(false),
                 (true, job) => job,
             },
         };
         let mut has_progressed = job.is_none();
-        while let Some(current) = job {
+        while let Some(mut current) = job {
+            if is_careful {
+                let Some(kept) = self.keep_if_spared(current) else { return Ok(true) };
+                current = kept;
+            }
             if !self.may_continue(choice, current.step_bytes()) {
                 self.cleaning.lock().jobs.push_front(current);
                 self.progressed.notify_all();
@@ -428,10 +409,16 @@ impl Cleaner {
     }
 
     /// Decides what a thread that must clean a segment now, to make room, does next.
-    fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> NextStep {
+    fn await_job(
+        &self,
+        choice: Choice,
+        is_careful: bool,
+        is_enough: &dyn Fn(&Engine) -> bool,
+    ) -> NextStep {
+        let can_lose = self.can_lose(is_careful);
         let mut cleaning = self.cleaning.lock();
         loop {
-            if let Some(job) = self.take_best_job(&mut cleaning, choice) {
+            if let Some(job) = self.take_best_job(&mut cleaning, choice, can_lose) {
                 return NextStep::Continue(job);
             }
             if cleaning.picking.victim_count() < MAX_JOBS {
@@ -448,12 +435,19 @@ impl Cleaner {
     /// fewer. Otherwise all queued jobs are dropped: the policy may have begun segments whose
     /// cleaning moves much and gains little. Blocks that were moved already stay at their new
     /// places.
-    fn take_best_job(&self, cleaning: &mut Cleaning, choice: Choice) -> Option<CleaningJob> {
+    fn take_best_job(
+        &self,
+        cleaning: &mut Cleaning,
+        choice: Choice,
+        can_lose: u64,
+    ) -> Option<CleaningJob> {
         if cleaning.jobs.is_empty() {
             return None;
         }
-        let least =
-            cleaning.picking.emptiest(&self.volume, choice).map(|segment| segment.live_bytes);
+        let least = cleaning
+            .picking
+            .emptiest(&self.volume, choice, can_lose)
+            .map(|segment| segment.live_bytes);
         let engine = self.volume.read();
         let live_bytes_of = |segment| engine.state().segments().live_bytes_of(segment);
         let most = match choice {
@@ -500,13 +494,19 @@ impl Cleaner {
 
     /// Picks a segment, reads it and finds its live blocks. Returns whether there was a segment,
     /// and the job unless the segment could not be read or is not worth moving.
-    fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<CleaningJob>)> {
+    fn begin_cleaning(
+        &self,
+        choice: Choice,
+        is_careful: bool,
+    ) -> Result<(bool, Option<CleaningJob>)> {
+        let can_lose = self.can_lose(is_careful);
         let (victim, pin, live_bytes, buf, clients_read) = {
             let mut cleaning = self.cleaning.lock();
             if cleaning.picking.victim_count() >= MAX_JOBS {
                 return Ok((false, None));
             }
-            let Some((victim, engine)) = cleaning.picking.begin(&self.volume, choice) else {
+            let Some((victim, engine)) = cleaning.picking.begin(&self.volume, choice, can_lose)
+            else {
                 return Ok((false, None));
             };
             let base = Addr::from_bytes(self.volume.layout().segment_offset(victim));
@@ -526,12 +526,13 @@ impl Cleaner {
         let mut body = Body::new(base, bytes, clients_read);
         let found = body.begin(&self.volume, live_bytes).and_then(|()| {
             let summary = summarize(&self.volume, victim, &mut body)?;
-            let mut blocks = filter_live(&self.volume, summary.blocks)?;
-            sort_by_place(&self.volume, &mut blocks)?;
+            let mut live = filter_live(&self.volume, summary.blocks)?;
+            let blocks = &mut live.blocks;
+            sort_by_place(&self.volume, blocks)?;
             let short_count = blocks.iter().filter(|block| block.page.is_short()).count();
             self.volume.write().state_mut().segments_mut().set_short_count(victim, short_count);
-            read_blocks(&self.volume, &blocks, &mut body)?;
-            Ok((blocks, summary.nodes))
+            read_blocks(&self.volume, blocks, &mut body)?;
+            Ok((live, summary.nodes))
         });
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
@@ -541,12 +542,13 @@ impl Cleaner {
                 self.abandon(&mut self.cleaning.lock(), victim, body.into_buf());
                 None
             }
-            Ok((blocks, nodes)) => Some(CleaningJob {
+            Ok((live, nodes)) => Some(CleaningJob {
                 victim,
                 live_bytes,
                 _pin: pin,
                 body,
-                blocks,
+                blocks: live.blocks,
+                leaf_bytes: live.leaf_bytes,
                 moved: 0,
                 nodes,
                 search: None,
@@ -653,6 +655,7 @@ impl Cleaner {
             (job.search, job.has_searched) = (None, true);
             read_blocks(&self.volume, &missed.blocks, &mut job.body)?;
             (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
+            job.leaf_bytes = 0;
         }
         Ok(true)
     }
@@ -662,6 +665,7 @@ impl Cleaner {
 pub(crate) mod tests {
     use super::*;
     use crate::disk::LogDisk;
+    use dendro_base::units::PAGE_SIZE;
     use dendro_disk::{Aru, Lid, LogicalDisk, View};
     use dendro_format::Head;
 
@@ -707,7 +711,7 @@ pub(crate) mod tests {
         // The rest of the segments that are being filled takes some.
         let live_bytes_of = |victim| disk.volume().read().state().segments().live_bytes_of(victim);
         let victim = loop {
-            let job = disk.cleaner().begin_cleaning(Choice::MostToGain).unwrap().1.unwrap();
+            let job = disk.cleaner().begin_cleaning(Choice::MostToGain, false).unwrap().1.unwrap();
             let victim = job.victim;
             let mut left = Some(job);
             while let Some(job) = left.take() {
@@ -725,7 +729,7 @@ pub(crate) mod tests {
     fn who_needs_a_segment_waits_for_the_jobs_that_need_the_room_which_is_left() {
         let disk = disk_half_alive();
         let mut others: Vec<_> = (0..MAX_JOBS - 1)
-            .map(|_| disk.cleaner().begin_cleaning(Choice::MostToGain).unwrap().1.unwrap())
+            .map(|_| disk.cleaner().begin_cleaning(Choice::MostToGain, false).unwrap().1.unwrap())
             .collect();
         disk.checkpoint().unwrap();
         {
@@ -740,7 +744,7 @@ pub(crate) mod tests {
         }
         std::thread::scope(|scope| {
             let cleaner = disk.cleaner();
-            let waiting = scope.spawn(|| cleaner.clean_now(Choice::MostToGain, &|_| false));
+            let waiting = scope.spawn(|| cleaner.clean_now(Choice::MostToGain, true, &|_| false));
             std::thread::sleep(Duration::from_millis(20));
             for other in others.drain(..) {
                 cleaner.abandon(&mut cleaner.cleaning.lock(), other.victim, other.body.into_buf());

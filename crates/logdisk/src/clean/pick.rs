@@ -40,6 +40,8 @@ const SEGMENTS_PER_PICK: u32 = 256;
 /// different sample each time. The best of a sample is almost as good as the best of all, and all
 /// would take too much memory.
 const MAX_CANDIDATES: u32 = 1 << 18;
+/// The number of segments that are remembered because they take too much.
+const MAX_DEAR: usize = 4096;
 /// The number of segments that are looked at while the lock is held, and so while changes wait.
 const SEGMENTS_AT_ONCE: usize = 4096;
 
@@ -78,6 +80,15 @@ impl Choice {
     }
 }
 
+/// A segment that was not cleaned because of what that takes.
+#[derive(Clone, Copy, Debug)]
+struct Dear {
+    /// The clean segments that would be lost.
+    lost: u64,
+    /// Its live bytes then. Once some of them are dead, it may be cheaper.
+    live_bytes: u32,
+}
+
 /// What is known for the next choice.
 #[derive(Debug)]
 pub(super) struct Picking {
@@ -86,6 +97,8 @@ pub(super) struct Picking {
     /// Segments that could not be emptied, the time since which each is left alone, and whether
     /// something in it could not be read or had a wrong checksum.
     set_aside: BTreeMap<SegmentNo, (Timestamp, bool)>,
+    /// Segments of which a job would lose more clean segments than could be spared.
+    too_dear: BTreeMap<SegmentNo, Dear>,
     /// The victims; the best is the last.
     picked: Vec<Segment>,
     /// The choice that these were picked for, and the kind of policy that picked them.
@@ -101,6 +114,7 @@ impl Default for Picking {
         Self {
             victims: BTreeSet::new(),
             set_aside: BTreeMap::new(),
+            too_dear: BTreeMap::new(),
             picked: Vec::new(),
             picked_for: None,
             picked_at: 0,
@@ -119,6 +133,14 @@ impl Picking {
     /// Notes that no thread cleans the segment any more.
     pub(super) fn end(&mut self, victim: SegmentNo) {
         self.victims.remove(&victim);
+    }
+
+    /// Leaves a segment alone until `lost` clean segments can be spared for it.
+    pub(super) fn note_dear(&mut self, segment: SegmentNo, lost: u64, live_bytes: u32) {
+        if self.too_dear.len() >= MAX_DEAR {
+            self.too_dear.clear();
+        }
+        self.too_dear.insert(segment, Dear { lost, live_bytes });
     }
 
     /// Leaves a segment that could not be emptied alone for a while.
@@ -147,13 +169,14 @@ impl Picking {
     }
 
     /// Chooses a victim and notes it. Returns it with the locked engine in whose state it is a
-    /// candidate.
+    /// candidate. The victim takes no more clean segments than `can_lose`, as far as that is known.
     pub(super) fn begin<'v>(
         &mut self,
         volume: &'v Volume,
         choice: Choice,
+        can_lose: u64,
     ) -> Option<(SegmentNo, BriefReadGuard<'v, Engine>)> {
-        let (victim, engine) = self.pick_victim(volume, choice)?;
+        let (victim, engine) = self.pick_victim(volume, choice, can_lose)?;
         self.victims.insert(victim);
         Some((victim, engine))
     }
@@ -163,16 +186,17 @@ impl Picking {
         &mut self,
         volume: &'v Volume,
         choice: Choice,
+        can_lose: u64,
     ) -> Option<(SegmentNo, BriefReadGuard<'v, Engine>)> {
         loop {
             let picked = if choice.is_by_policy() {
-                self.picked_by_policy(volume, choice)?
+                self.picked_by_policy(volume, choice, can_lose)?
             } else {
-                self.emptiest(volume, choice)?
+                self.emptiest(volume, choice, can_lose)?
             };
             let engine = volume.read();
             let segment = SegmentNo(picked.number);
-            let left_alone = self.left_alone(&engine, choice);
+            let left_alone = self.left_alone(&engine, choice, can_lose);
             // A segment that became empty and was filled again since has more live bytes than it
             // had.
             if is_candidate(segment, &left_alone, &engine, choice)
@@ -184,9 +208,14 @@ impl Picking {
     }
 
     /// The candidate with the fewest live bytes, as it was when it was looked at.
-    pub(super) fn emptiest(&self, volume: &Volume, choice: Choice) -> Option<Segment> {
+    pub(super) fn emptiest(
+        &self,
+        volume: &Volume,
+        choice: Choice,
+        can_lose: u64,
+    ) -> Option<Segment> {
         let mut emptiest: Option<Segment> = None;
-        self.each_candidate(volume, choice, |segment| {
+        self.each_candidate(volume, choice, can_lose, |segment| {
             if emptiest.is_none_or(|emptiest| segment.live_bytes < emptiest.live_bytes) {
                 emptiest = Some(*segment);
             }
@@ -195,7 +224,12 @@ impl Picking {
     }
 
     /// The next of the victims that the policy picked, unless these are out of date.
-    fn picked_by_policy(&mut self, volume: &Volume, choice: Choice) -> Option<Segment> {
+    fn picked_by_policy(
+        &mut self,
+        volume: &Volume,
+        choice: Choice,
+        can_lose: u64,
+    ) -> Option<Segment> {
         let (policy, present) = {
             let engine = volume.read();
             (Arc::clone(engine.streams().policy()), engine.state().present())
@@ -214,7 +248,7 @@ impl Picking {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         let is_seen = some_of(present.segment_count, MAX_CANDIDATES, &mut self.rng);
-        self.each_candidate(volume, choice, |segment| {
+        self.each_candidate(volume, choice, can_lose, |segment| {
             if is_seen(segment.number) {
                 candidates.push(*segment);
             }
@@ -227,7 +261,13 @@ impl Picking {
     }
 
     /// Calls `look` with each candidate.
-    fn each_candidate(&self, volume: &Volume, choice: Choice, mut look: impl FnMut(&Segment)) {
+    fn each_candidate(
+        &self,
+        volume: &Volume,
+        choice: Choice,
+        can_lose: u64,
+        mut look: impl FnMut(&Segment),
+    ) {
         let all = match choice {
             Choice::Only(segment) => segment.0..segment.0 + 1,
             Choice::Fast => volume.read().state().segments().fast_range(),
@@ -236,7 +276,7 @@ impl Picking {
         let mut segments = all.map(SegmentNo).peekable();
         while segments.peek().is_some() {
             let engine = volume.read();
-            let left_alone = self.left_alone(&engine, choice);
+            let left_alone = self.left_alone(&engine, choice, can_lose);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
                 if is_candidate(segment, &left_alone, &engine, choice) {
                     let segments = engine.state().segments();
@@ -249,7 +289,7 @@ impl Picking {
 
     /// The segments that are not cleaned now, whatever their live bytes: sorted, and each of them
     /// once. The list is short, because every candidate is looked up in it while all changes wait.
-    fn left_alone(&self, engine: &Engine, choice: Choice) -> Vec<SegmentNo> {
+    fn left_alone(&self, engine: &Engine, choice: Choice, can_lose: u64) -> Vec<SegmentNo> {
         let now = engine.clock().now();
         // The time must not become longer if the clock was set back.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
@@ -260,6 +300,11 @@ impl Picking {
         let unwritten = engine.unwritten().map(|closed| closed.segment());
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
         all.extend(&self.victims);
+        let live_bytes_of = |segment| engine.state().segments().live_bytes_of(segment);
+        all.extend(self.too_dear.iter().filter_map(|(&segment, dear)| {
+            let is_dear = dear.lost > can_lose && dear.live_bytes == live_bytes_of(segment);
+            is_dear.then_some(segment)
+        }));
         all.sort_unstable();
         all.dedup();
         all
@@ -344,7 +389,7 @@ mod tests {
     }
 
     fn pick(disk: &LogDisk, picking: &mut Picking) -> SegmentNo {
-        picking.pick_victim(disk.volume(), Choice::Policy).unwrap().0
+        picking.pick_victim(disk.volume(), Choice::Policy, u64::MAX).unwrap().0
     }
 
     fn policy_view(disk: &LogDisk, segment: SegmentNo) -> Segment {
@@ -370,7 +415,9 @@ mod tests {
     fn another(disk: &LogDisk, first: SegmentNo) -> Segment {
         let mut last = None;
         let picking = Picking::default();
-        picking.each_candidate(disk.volume(), Choice::Policy, |segment| last = Some(*segment));
+        picking.each_candidate(disk.volume(), Choice::Policy, u64::MAX, |segment| {
+            last = Some(*segment)
+        });
         last.filter(|last| last.number != first.0).unwrap()
     }
 

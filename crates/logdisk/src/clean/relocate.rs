@@ -26,6 +26,7 @@ use crate::engine::Engine;
 use crate::engine::open_unit::OpenUnit;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, RecordContext, page_record_bytes};
+use crate::log::segments::node_footprint_bytes;
 use crate::map::Nodes;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
@@ -156,7 +157,7 @@ pub(super) fn move_blocks(
         return Ok(true);
     }
     // A damaged block that no map entry names is no loss.
-    for block in filter_live(volume, unsound)? {
+    for block in filter_live(volume, unsound)?.blocks {
         note_damage(volume, &block);
     }
     Ok(false)
@@ -173,21 +174,36 @@ pub(super) fn note_damage(volume: &Volume, block: &NamedPage) {
     volume.damage().note(page.addr, Part::Page(Lid(*list), *page_index), &error);
 }
 
-/// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours
-/// in a file become neighbours in the log.
-pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result<Vec<NamedPage>> {
+/// Those of the blocks that a segment's records name which the map names too.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    /// Ordered by list and page, so that neighbours in a file become neighbours in the log.
+    pub(super) blocks: Vec<NamedPage>,
+    /// What the leaves of the map take that moving all of them makes dirty.
+    pub(super) leaf_bytes: u64,
+}
+
+/// Returns those of `blocks` that the map names.
+pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result<Live> {
     blocks.sort_by_key(|block| (block.key(), block.page_index));
-    let mut live = Vec::new();
-    let mut visited = 0;
+    let mut live = Live::default();
+    let (mut visited, mut last_leaf) = (0, None);
     volume.walk(&mut visited, |engine, visited, nodes| {
         for _ in 0..CHUNKS_LOOKED_AT {
             let mut chunks = blocks[*visited..].chunk_by(NamedPage::is_in_chunk_of);
             let Some(chunk) = chunks.next() else { return Ok(ControlFlow::Break(())) };
-            if let Some(found) = engine.state().chunk_at(&chunk[0].key(), nodes)? {
-                live.extend(chunk.iter().filter(|block| {
+            let key = chunk[0].key();
+            if let Some(found) = engine.state().chunk_at(&key, nodes)? {
+                let leaf = engine.state().map().node_place(0, &key, nodes)?;
+                let count_before = live.blocks.len();
+                live.blocks.extend(chunk.iter().filter(|block| {
                     let slot = (block.page_index % CHUNK_PAGES) as u32;
                     found.get(slot) == Some(block.page)
                 }));
+                if live.blocks.len() > count_before && leaf != last_leaf {
+                    live.leaf_bytes += leaf.map_or(0, |leaf| node_footprint_bytes(&leaf).into());
+                    last_leaf = leaf;
+                }
             }
             *visited += chunk.len();
         }

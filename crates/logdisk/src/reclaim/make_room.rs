@@ -33,6 +33,11 @@ const STUCK_AFTER: u32 = 4;
 /// The number of nearly empty or mostly dead segments that are cleaned when there is no room for
 /// more.
 const MAX_NEARLY_EMPTY: usize = 4;
+/// The number of attempts in a row without gain after which a unit that gives space back may use up
+/// the clean segments that are kept for such units.
+const CAREFUL_UNTIL: u32 = 2;
+/// The number of segments that one attempt looks at. Some take more than can be spared.
+const MAX_VICTIMS: u32 = 64;
 /// The number of segments that a commit cleans before it takes a checkpoint, if there is room for
 /// their blocks. On a small, full volume the nodes would take all that fewer segments give.
 pub(super) const MIN_CLEANED_AT_ONCE: u32 = 8;
@@ -119,6 +124,11 @@ impl Tries {
 
     const fn is_stuck(&self) -> bool {
         self.is_fruitless() || self.attempts >= STUCK_AFTER
+    }
+
+    /// Whether attempts for a unit that gives space back may use up what is kept for that.
+    const fn may_use_up(&self, need: Need) -> bool {
+        need.reclaims() && self.fruitless >= CAREFUL_UNTIL
     }
 
     /// Whether the last attempt has gained nothing.
@@ -257,13 +267,17 @@ impl RoomMaker {
                 Ok(self.make_room_on_host(available_bytes, need)? && tries.note_of_host())
             }
             Shortage::OfRoom(_) => {
+                // What is kept for the unit comes before what uses that up.
+                if tries.may_use_up(need) && tries.try_last_resort(need) {
+                    return Ok(true);
+                }
                 let _alone = tries.is_fruitless().then(|| self.alone.lock());
                 // Others may have made room since the caller looked, or while this waited.
                 if tries.is_fruitless() && self.has_room(need, tries) {
                     return Ok(true);
                 }
                 let _claim = tries.is_fruitless().then(|| self.accounts.claim());
-                let gain = self.make_room(tries.is_fruitless())?;
+                let gain = self.make_room(tries.is_fruitless(), tries.may_use_up(need))?;
                 tries.note(&gain, self.volume.layout().segment_size_bytes());
                 if tries.is_stuck() {
                     // All that can be gained may lie in segments that streams are filling, or in
@@ -300,15 +314,15 @@ impl RoomMaker {
 
     /// Tries to make room, and returns what that gained. Segments that are already empty need only
     /// a checkpoint. When these are few, segments are cleaned first, as many as the reserve allows.
-    /// `is_thorough` attempts gain the last segment that there is.
-    fn make_room(&self, is_thorough: bool) -> Result<Gain> {
+    /// `is_thorough` attempts gain the last segment that there is. See [`Tries::may_use_up`].
+    fn make_room(&self, is_thorough: bool, may_use_up: bool) -> Result<Gain> {
         let began = self.volume.now();
-        let result = self.try_to_make_room(is_thorough);
+        let result = self.try_to_make_room(is_thorough, may_use_up);
         self.note_stall(began);
         result
     }
 
-    fn try_to_make_room(&self, is_thorough: bool) -> Result<Gain> {
+    fn try_to_make_room(&self, is_thorough: bool, may_use_up: bool) -> Result<Gain> {
         let (clean_before, taken_before) = {
             let engine = self.volume.read();
             (engine.state().segments().clean_count(), engine.user_bytes())
@@ -327,29 +341,9 @@ impl RoomMaker {
         }
         let free_before = self.free_bytes();
         let moved_before = self.cleaner.moved_bytes();
-        // The first segment has the fewest live bytes to move. Several crashes may have left hardly
-        // more room than that takes, or even less.
-        if self.may_clean_more(1) && self.cleaner.clean_now(Choice::MostToGain, &is_enough)? {
-            while !is_enough(&self.volume.read())
-                && self.may_clean_more(2)
-                && self.cleaner.clean_now(Choice::MostToGain, &is_enough)?
-            {}
-        } else {
-            for _ in 0..MAX_NEARLY_EMPTY {
-                if !self.may_clean_more(0)
-                    || !self.cleaner.clean_now(Choice::NearlyEmpty, &is_enough)?
-                {
-                    break;
-                }
-            }
-        }
-        // After crashes in a row, so few segments can be clean that none may be taken.
-        if is_thorough && !self.checkpoint_gains() && !is_enough(&self.volume.read()) {
-            for _ in 0..MAX_NEARLY_EMPTY {
-                if !self.cleaner.clean_now(Choice::MostlyDead, &is_enough)? {
-                    break;
-                }
-            }
+        self.clean(is_thorough, true, &is_enough)?;
+        if may_use_up && !is_enough(&self.volume.read()) && !self.checkpoint_gains() {
+            self.clean(is_thorough, false, &is_enough)?;
         }
         self.reuse.all()?;
         if !is_enough(&self.volume.read()) {
@@ -367,6 +361,44 @@ impl RoomMaker {
             return Ok(Gain::Room);
         }
         Ok(Gain::Moves(self.cleaner.moved_bytes() - moved_before))
+    }
+
+    /// Cleans segments until `is_enough`, or as far as there is room. See [`Cleaner::clean_now`] for
+    /// `is_careful`.
+    fn clean(
+        &self,
+        is_thorough: bool,
+        is_careful: bool,
+        is_enough: &dyn Fn(&Engine) -> bool,
+    ) -> Result<()> {
+        let clean = |choice| self.cleaner.clean_now(choice, is_careful, is_enough);
+        // The first segment has the fewest live bytes to move. Several crashes may have left hardly
+        // more room than that takes, or even less.
+        if self.may_clean_more(1) && clean(Choice::MostToGain)? {
+            for _ in 1..MAX_VICTIMS {
+                if is_enough(&self.volume.read())
+                    || !self.may_clean_more(2)
+                    || !clean(Choice::MostToGain)?
+                {
+                    break;
+                }
+            }
+        } else {
+            for _ in 0..MAX_NEARLY_EMPTY {
+                if !self.may_clean_more(0) || !clean(Choice::NearlyEmpty)? {
+                    break;
+                }
+            }
+        }
+        // After crashes in a row, so few segments can be clean that none may be taken.
+        if is_thorough && !self.checkpoint_gains() && !is_enough(&self.volume.read()) {
+            for _ in 0..MAX_NEARLY_EMPTY {
+                if !clean(Choice::MostlyDead)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Tries to make room on the host, by discarding what is empty or mostly dead in the image.
@@ -398,7 +430,7 @@ impl RoomMaker {
                 return Ok(true);
             }
         }
-        if self.cleaner.clean_now(Choice::MostToGain, &|_| false)? {
+        if self.cleaner.clean_now(Choice::MostToGain, !need.reclaims(), &|_| false)? {
             self.checkpointer.take_if_it_fits(&|_| false)?;
         }
         Ok(has_gained())

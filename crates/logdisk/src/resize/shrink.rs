@@ -138,7 +138,7 @@ impl Resizer {
         if let Some((victim, live_bytes)) = victim.filter(|_| is_ready) {
             now.next = victim.0;
             self.volume.write_queued()?;
-            self.cleaner.clean_now(Choice::Only(victim), &|_| false)?;
+            self.cleaner.clean_now(Choice::Only(victim), false, &|_| false)?;
             if self.live_bytes_of(victim) < live_bytes {
                 now.note_gain();
                 return Ok(false);

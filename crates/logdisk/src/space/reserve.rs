@@ -95,7 +95,7 @@ impl Accounts {
     }
 
     /// What nodes of so many bytes take in all copies.
-    pub(super) fn in_all_copies(&self, nodes_bytes: u64) -> u64 {
+    pub(crate) fn in_all_copies(&self, nodes_bytes: u64) -> u64 {
         nodes_bytes.saturating_mul(self.volume.metadata_copies().into())
     }
 

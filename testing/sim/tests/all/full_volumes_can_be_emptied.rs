@@ -22,3 +22,9 @@ fn making_room_moves_no_more_nodes_than_a_checkpoint_can_write() {
     // A map of so many directories takes most of the volume.
     emptied::run(3_000_901).unwrap();
 }
+
+#[test]
+fn cleaning_leaves_what_takes_more_for_the_map_than_it_frees() {
+    // Each block of 64 bytes makes a leaf of several KiB dirty, and few segments are clean.
+    emptied::run(9_000_103).unwrap();
+}
