@@ -363,8 +363,8 @@ impl RoomMaker {
         Ok(Gain::Moves(self.cleaner.moved_bytes() - moved_before))
     }
 
-    /// Cleans segments until `is_enough`, or as far as there is room. See [`Cleaner::clean_now`] for
-    /// `is_careful`.
+    /// Cleans segments until `is_enough`, or as far as there is room. See [`Cleaner::clean_now`]
+    /// for `is_careful`.
     fn clean(
         &self,
         is_thorough: bool,
