@@ -60,7 +60,7 @@ use crate::volume::holds::LockHolder;
 /// The number of usage records that are put under one hold of the lock: each takes a microsecond or
 /// two.
 const USAGE_SLICE_LEN: usize = 512;
-/// So many nodes are encoded, or given up, before clients are given way: what takes about a tenth
+/// So many nodes are encoded, or given up, before clients are given way: what takes up to a tenth
 /// of a millisecond.
 const GIVING_WAY_LEN: usize = 32;
 

@@ -168,7 +168,7 @@ impl Engine {
     /// The last commit that changed what `view` has of a list, or made the view, if changes are
     /// being noted.
     pub(crate) fn last_change(&self, view: View, list: Lid) -> Option<CommitSeq> {
-        let lists = self.changed_lists.as_ref()?;
+        let lists = self.noted_lists()?;
         Some(lists.last_change(view, list).max(self.last_versions_change))
     }
 

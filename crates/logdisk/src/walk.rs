@@ -8,7 +8,7 @@
 //! A walk keeps its place. If a node is not in memory, or the lock has been held long enough, the
 //! walk continues from that place, whatever was written meanwhile. So it takes time in proportion
 //! to what it visits, and other threads wait for one slice at most. It does not retain nodes that
-//! it has passed.
+//! it has passed. A thread of low priority gives way before each slice.
 //!
 //! A walk visits the live tree, each part in its state at the moment when the walk reaches it.
 //! What a past version sees never changes. If the caller needs something else as it was at one
@@ -18,8 +18,8 @@
 
 use std::ops::ControlFlow;
 
-use dendro_base::Timestamp;
 use dendro_base::sync::BriefWriteGuard;
+use dendro_base::{Timestamp, priority};
 use dendro_disk::Result;
 use dendro_format::{Key, NodePtr, Value};
 
@@ -118,6 +118,7 @@ impl Volume {
         mut step: impl FnMut(&Engine, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
     ) -> Result<T> {
         loop {
+            priority::give_way();
             let engine = self.read();
             let before = *place;
             let stepped = step(&engine, place, nodes);
@@ -192,6 +193,7 @@ impl Volume {
         mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<(T, Held<'_>)> {
         loop {
+            priority::give_way();
             let mut engine = self.write();
             let began = engine.clock().now();
             if let Some(error) = self.failure() {
@@ -282,6 +284,7 @@ impl Volume {
         let start = walk.point();
         let mut loads_left = STEP_LOADS;
         loop {
+            priority::give_way();
             let engine = self.read();
             let began = engine.clock().now();
             let walked = engine.walk_slice(walk, visit, &nodes);

@@ -309,15 +309,16 @@ impl Cleaner {
 
     /// The clean segments that a job may lose, so that those for the next checkpoint and for units
     /// that give space back are left.
-    fn can_lose(&self, is_careful: bool) -> u64 {
-        if !is_careful {
-            return u64::MAX;
-        }
-        let engine = self.volume.read();
+    fn can_lose(&self, engine: &Engine) -> u64 {
         // The next ones of the log, and of the map in all copies.
         let kept = 1 + u32::from(self.volume.metadata_copies());
-        let kept = kept + self.accounts.reclaim_reserve() + self.accounts.node_segments(&engine);
+        let kept = kept + self.accounts.reclaim_reserve() + self.accounts.node_segments(engine);
         u64::from(engine.state().segments().clean_count().saturating_sub(kept))
+    }
+
+    /// The clean segments that the next victim may take.
+    fn limit_of_loss(&self, is_careful: bool) -> u64 {
+        if is_careful { self.can_lose(&self.volume.read()) } else { u64::MAX }
     }
 
     /// Returns the job if no more clean segments are lost than can be spared, even if no other
@@ -325,16 +326,17 @@ impl Cleaner {
     /// there are more.
     fn keep_if_spared(&self, job: CleaningJob) -> Option<CleaningJob> {
         let size = self.volume.layout().segment_size_bytes();
-        let (packed_bytes, live_bytes) = {
+        let leaf_bytes = self.accounts.in_all_copies(job.leaf_bytes_left());
+        let (lost, live_bytes) = {
             let engine = self.volume.read();
             let segments = engine.state().segments();
-            (segments.packed_bytes_of(job.victim), segments.live_bytes_of(job.victim))
+            let packed_bytes = u64::from(segments.packed_bytes_of(job.victim));
+            let lost = (packed_bytes + leaf_bytes) / size;
+            if lost <= self.can_lose(&engine) {
+                return Some(job);
+            }
+            (lost, segments.live_bytes_of(job.victim))
         };
-        let leaf_bytes = self.accounts.in_all_copies(job.leaf_bytes_left());
-        let lost = (u64::from(packed_bytes) + leaf_bytes) / size;
-        if lost <= self.can_lose(true) {
-            return Some(job);
-        }
         let mut cleaning = self.cleaning.lock();
         cleaning.picking.note_dear(job.victim, lost, live_bytes);
         self.abandon(&mut cleaning, job.victim, job.body.into_buf());
@@ -415,7 +417,7 @@ impl Cleaner {
         is_careful: bool,
         is_enough: &dyn Fn(&Engine) -> bool,
     ) -> NextStep {
-        let can_lose = self.can_lose(is_careful);
+        let can_lose = self.limit_of_loss(is_careful);
         let mut cleaning = self.cleaning.lock();
         loop {
             if let Some(job) = self.take_best_job(&mut cleaning, choice, can_lose) {
@@ -499,7 +501,7 @@ impl Cleaner {
         choice: Choice,
         is_careful: bool,
     ) -> Result<(bool, Option<CleaningJob>)> {
-        let can_lose = self.can_lose(is_careful);
+        let can_lose = self.limit_of_loss(is_careful);
         let (victim, pin, live_bytes, buf, clients_read) = {
             let mut cleaning = self.cleaning.lock();
             if cleaning.picking.victim_count() >= MAX_JOBS {

@@ -437,6 +437,22 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_that_takes_too_much_is_left_alone_until_that_can_be_spared_or_less_is_live_in_it()
+    {
+        let (disk, mut picking) = (disk_half_alive(), Picking::default());
+        let pick = |picking: &mut Picking, can_lose| {
+            picking.pick_victim(disk.volume(), Choice::MostToGain, can_lose).unwrap().0
+        };
+        let best = pick(&mut picking, 2);
+        let live_bytes = disk.volume().read().state().segments().live_bytes_of(best);
+        picking.note_dear(best, 3, live_bytes);
+        assert_ne!(pick(&mut picking, 2), best);
+        assert_eq!(pick(&mut picking, 3), best, "three can be spared");
+        picking.note_dear(best, 3, live_bytes + 4096);
+        assert_eq!(pick(&mut picking, 2), best, "a page is dead that was live when it was noted");
+    }
+
+    #[test]
     fn a_picked_victim_that_was_emptied_or_refilled_is_skipped() {
         let (disk, mut picking) = (disk_half_alive(), Picking::default());
         let best = pick(&disk, &mut picking);

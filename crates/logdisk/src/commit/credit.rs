@@ -6,7 +6,7 @@
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Op};
-use dendro_format::PageRef;
+use dendro_format::versions::quota_bytes_of;
 use rustc_hash::FxHashSet;
 
 use crate::commit::unit::{Contents, WorstCase};
@@ -100,15 +100,10 @@ impl State {
                 for slot in slots.filter(|&slot| counted.insert((*list, number, slot))) {
                     let freed = self.freed_page(&edit, slot);
                     given_back.by_each_page &= freed.is_some();
-                    given_back.bytes += freed.map_or(0, charge);
+                    given_back.bytes += freed.map_or(0, quota_bytes_of);
                 }
             }
         }
         Ok(given_back)
     }
-}
-
-/// The bytes that are counted for a page.
-fn charge(page: PageRef) -> u64 {
-    if page.len_bytes == 0 { PAGE_SIZE as u64 } else { u64::from(page.footprint_bytes()) }
 }

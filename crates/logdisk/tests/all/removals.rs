@@ -1,11 +1,13 @@
 //! Deleting a list is a bounded change, whatever the list holds. The rest is removed afterwards.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use dendro_base::priority;
 use dendro_check::{FindingKind, Options, verify};
 use dendro_device::Device;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
-use dendro_logdisk::{LockHolder, LogDisk};
+use dendro_logdisk::{CLEANER_NICENESS, LockHolder, LogDisk};
 
 use crate::common::{delete, drain, formatted, list_of, open};
 
@@ -92,6 +94,39 @@ fn it_is_known_how_long_each_kind_of_work_held_the_lock() {
     delete(&disk, View::HEAD, other);
     assert!(disk.removal_step().expect("the device works"));
     assert!(held(&disk, LockHolder::Removal));
+}
+
+/// How often this thread has given up its CPU, and for how long it has had one.
+fn switches_and_time() -> (u64, Duration) {
+    let [status, times] = ["status", "schedstat"].map(|name| {
+        std::fs::read_to_string(format!("/proc/thread-self/{name}")).expect("Linux has it")
+    });
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let nanoseconds = times.split(' ').next().and_then(|time| time.parse().ok());
+    let count = count.and_then(|count| count.trim().parse().ok());
+    (count.expect("a number"), Duration::from_nanos(nanoseconds.expect("a number")))
+}
+
+#[test]
+fn a_thread_of_low_priority_gives_way_while_it_removes_what_a_snapshot_has_of_a_list() {
+    let (_, disk) = formatted(64 << 20);
+    let list = list_of(&disk, View::HEAD, 200_000);
+    disk.snapshot(0, Some("kept")).expect("there is room");
+    disk.checkpoint().expect("the device works");
+    delete(&disk, View::HEAD, list);
+    let remove = || {
+        priority::lower_thread(CLEANER_NICENESS);
+        let (switches, time) = switches_and_time();
+        while disk.removal_step().expect("the device works") {}
+        let now = switches_and_time();
+        // Without the privilege the thread keeps its priority.
+        priority::is_low().then(|| (now.0 - switches, now.1 - time))
+    };
+    let given_way = std::thread::scope(|scope| scope.spawn(remove).join().expect("it ends"));
+    assert!(
+        given_way.is_none_or(|(switches, time)| Duration::from_millis(switches) >= time),
+        "{given_way:?}"
+    );
 }
 
 #[test]
