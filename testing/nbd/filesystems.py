@@ -3,6 +3,7 @@
 
     sudo testing/nbd/filesystems.py [--kinds ext4,xfs] [--kills 10] [--seed N] [DENDRO]
     sudo testing/nbd/filesystems.py --planted [--kinds ext4] [DENDRO]
+    sudo testing/nbd/filesystems.py --reference [--kinds btrfs-log] [DENDRO]
     sudo testing/nbd/filesystems.py --speed [--rounds 3] [DENDRO]
 
 Each kind that mkfs and the kernel have is put on an export of `dendro nbd`, through nbdfuse and a
@@ -14,6 +15,9 @@ what was removed must not, and the checker of the file system must find nothing 
 
 --planted puts the volume back to what it was before the work of the second round, which loses what
 was synced since, and fails unless that is found.
+
+--reference has nbdkit serve plain files instead. A kill of it loses nothing that a client wrote, so
+what fails there is a fault of the file system.
 
 --speed measures random writes of 4 KiB and fsyncs of ext4 there, beside ext4 on a raw image on the
 same disk: on a loop device, and through nbdkit and nbdfuse, which is the same way.
@@ -66,8 +70,20 @@ KINDS = {
     "ext4": (["mkfs.ext4", "-q", "-F"], ["e2fsck", "-f", "-n"]),
     "xfs": (["mkfs.xfs", "-q", "-f"], ["xfs_repair", "-n"]),
     "btrfs": (["mkfs.btrfs", "-q", "-f"], ["btrfs", "check", "--readonly"]),
+    "btrfs-log": (["mkfs.btrfs", "-q", "-f"], ["btrfs", "check", "--readonly"]),
     "minix": (["mkfs.minix", "-3"], ["fsck.minix", "-f"]),
 }
+# How each is mounted. What becomes free is trimmed, so that the device has the holes too. Linux 6.18
+# loses names that were synced when it replays the log that btrfs has of fsyncs, with --reference
+# too; so btrfs makes each fsync a commit, and with its log it is tried on request alone.
+MOUNT_OPTIONS = {
+    "ext4": ["-o", "discard"],
+    "xfs": ["-o", "discard"],
+    "btrfs": ["-o", "discard,notreelog"],
+    "btrfs-log": ["-t", "btrfs", "-o", "discard"],
+    "minix": [],
+}
+ON_REQUEST = "btrfs-log"
 # It has no log: what a crash leaves is mended before it is mounted. Exit status 3 and 7 say so.
 MENDERS = {"minix": ["fsck.minix", "-a"]}
 
@@ -133,7 +149,16 @@ class Server:
 
     def __init__(self, dendro, volume, scratch):
         self.command = [dendro, "nbd", "--json", "--socket", scratch / "socket", volume]
+        self.dendro, self.volume = dendro, volume
         self.socket, self.process = scratch / "socket", None
+
+    def make(self, name):
+        """Makes a block device."""
+        run(self.dendro, "-q", "block", "create", f"{self.volume}/{name}", SIZE)
+
+    def check(self):
+        """Looks at the volume, once the server has ended."""
+        run(self.dendro, "check", self.volume)
 
     def uri(self, name):
         return f"nbd+unix:///{name}?socket={self.socket}"
@@ -151,6 +176,27 @@ class Server:
             self.process.wait()
             self.process.stdout.close()
         self.process = None
+
+
+class Reference(Server):
+    """nbdkit, which serves plain files."""
+
+    def __init__(self, scratch):
+        self.socket, self.process = scratch / "socket", None
+        self.files = scratch / "files"
+        self.files.mkdir()
+
+    def make(self, name):
+        run("truncate", "--size", SIZE, self.files / name)
+
+    def check(self):
+        """There is nothing to look at."""
+
+    def start(self):
+        self.socket.unlink(missing_ok=True)
+        command = ["nbdkit", "-f", "-U", self.socket, "file", f"dir={self.files}"]
+        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE)
+        wait_for(self.socket.exists, "nbdkit does not begin")
 
 
 class Contents:
@@ -465,8 +511,7 @@ class Campaign:
         self.workers = []
 
     def mount(self, loop):
-        # With a log, what becomes free is trimmed, so that the device has the holes too.
-        return mount(loop, self.place, *(["-o", "discard"] if self.has_log else []))
+        return mount(loop, self.place, *MOUNT_OPTIONS[self.kind])
 
     def prepare(self):
         """Makes the file system. Returns whether the kernel has it."""
@@ -559,14 +604,15 @@ def find_planted(campaign, volume, scratch):
 
 def kill(options, scratch, volume):
     """The kills of all kinds."""
-    server = Server(options.dendro, volume, scratch)
+    is_reference = options.reference
+    server = Reference(scratch) if is_reference else Server(options.dendro, volume, scratch)
     if not shutil.which("fsstress"):
         print("fsstress is not installed: the workers alone make the load")
     for kind in options.kinds:
         if not shutil.which(KINDS[kind][0][0]) or not shutil.which(KINDS[kind][1][0]):
             print(f"{kind}: its mkfs or its checker is not installed: left out")
             continue
-        run(options.dendro, "-q", "block", "create", f"{volume}/{kind}", SIZE)
+        server.make(kind)
         server.start()
         campaign = Campaign(kind, server, scratch, options.seed)
         try:
@@ -585,7 +631,7 @@ def kill(options, scratch, volume):
         finally:
             campaign.clean_up()
             server.end(signal.SIGTERM)
-    run(options.dendro, "check", volume)
+    server.check()
     print("all is well")
 
 
@@ -667,20 +713,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     here = Path(__file__).resolve().parents[2]
     parser.add_argument("dendro", nargs="?", default=str(here / "target/release/dendro"))
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=None)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--reference", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     options.dendro = str(Path(options.dendro).resolve())
+    options.kinds = options.kinds or [kind for kind in KINDS if kind != ON_REQUEST]
     unknown = [kind for kind in options.kinds if kind not in KINDS]
     if unknown:
         parser.error(f"there are no kinds {', '.join(unknown)}; there are {', '.join(KINDS)}")
     if os.geteuid() != 0:
         parser.error("to mount takes root")
     missing = [name for name in ("nbdfuse", "fusermount3", "losetup") if not shutil.which(name)]
+    missing += ["nbdkit"] if options.reference and not shutil.which("nbdkit") else []
     missing += ["fio"] if options.speed and not shutil.which("fio") else []
     if missing or not Path(options.dendro).exists():
         parser.error(f"not here: {', '.join(missing) or options.dendro}")
