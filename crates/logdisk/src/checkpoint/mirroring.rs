@@ -84,16 +84,17 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "needs a kernel")]
     fn a_thread_of_low_priority_writes_the_same_map_in_more_pieces_and_gives_way_meanwhile() {
-        const COUNT: u64 = 50_000;
+        const COUNT: u64 = 300_000;
         let writes = |is_lowered: bool| {
-            // On a small volume, the memory that is left for commits would be half used.
-            let device = Arc::new(SimDevice::new(512 << 20, 1));
+            // On a small volume or with a small cache, the memory that is left for commits would be
+            // half used.
+            let device = Arc::new(SimDevice::new(2 << 30, 1));
             let (shared, clock) = (Arc::clone(&device) as _, Arc::new(ManualClock::default()) as _);
             let options = FormatOptions { metadata_copies: 2, ..FormatOptions::default() };
             format(&shared, &options, &clock).unwrap();
             let open = || {
-                LogDisk::open(Arc::clone(&shared), OpenOptions::default(), Arc::clone(&clock))
-                    .unwrap()
+                let options = OpenOptions { cache_size_bytes: 512 << 20, ..OpenOptions::default() };
+                LogDisk::open(Arc::clone(&shared), options, Arc::clone(&clock)).unwrap()
             };
             let disk = open();
             let list = make_list(&disk);
@@ -125,6 +126,6 @@ mod tests {
         let ((_, whole, _), (was_low, pieces, given_way)) = (writes(false), writes(true));
         // Without the privilege the thread keeps its priority.
         assert!(if was_low { pieces > whole } else { pieces == whole }, "{pieces}, {whole}");
-        assert!(!was_low || given_way > 0);
+        assert!(!was_low || given_way >= 12, "{given_way}");
     }
 }
