@@ -70,12 +70,13 @@ KINDS = {
     "ext4": (["mkfs.ext4", "-q", "-F"], ["e2fsck", "-f", "-n"]),
     "xfs": (["mkfs.xfs", "-q", "-f"], ["xfs_repair", "-n"]),
     "btrfs": (["mkfs.btrfs", "-q", "-f"], ["btrfs", "check", "--readonly"]),
-    "btrfs-log": (["mkfs.btrfs", "-q", "-f"], ["btrfs", "check", "--readonly"]),
     "minix": (["mkfs.minix", "-3"], ["fsck.minix", "-f"]),
 }
-# How each is mounted. What becomes free is trimmed, so that the device has the holes too. Linux 6.18
-# loses names that were synced when it replays the log that btrfs has of fsyncs, with --reference
-# too; so btrfs makes each fsync a commit, and with its log it is tried on request alone.
+ON_REQUEST = "btrfs-log"
+KINDS[ON_REQUEST] = KINDS["btrfs"]
+# How each is mounted. What becomes free is trimmed, so that the device has the holes too. When
+# Linux 6.18 replays the log that btrfs has of fsyncs, it loses names that were synced, with
+# --reference too. So btrfs makes each fsync a commit; with its log it is tried on request.
 MOUNT_OPTIONS = {
     "ext4": ["-o", "discard"],
     "xfs": ["-o", "discard"],
@@ -83,7 +84,6 @@ MOUNT_OPTIONS = {
     "btrfs-log": ["-t", "btrfs", "-o", "discard"],
     "minix": [],
 }
-ON_REQUEST = "btrfs-log"
 # It has no log: what a crash leaves is mended before it is mounted. Exit status 3 and 7 say so.
 MENDERS = {"minix": ["fsck.minix", "-a"]}
 
@@ -604,8 +604,10 @@ def find_planted(campaign, volume, scratch):
 
 def kill(options, scratch, volume):
     """The kills of all kinds."""
-    is_reference = options.reference
-    server = Reference(scratch) if is_reference else Server(options.dendro, volume, scratch)
+    if options.reference:
+        server = Reference(scratch)
+    else:
+        server = Server(options.dendro, volume, scratch)
     if not shutil.which("fsstress"):
         print("fsstress is not installed: the workers alone make the load")
     for kind in options.kinds:
@@ -713,7 +715,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     here = Path(__file__).resolve().parents[2]
     parser.add_argument("dendro", nargs="?", default=str(here / "target/release/dendro"))
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=None)
+    parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--planted", action="store_true")
@@ -726,6 +728,8 @@ def main():
     unknown = [kind for kind in options.kinds if kind not in KINDS]
     if unknown:
         parser.error(f"there are no kinds {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    if options.reference and options.planted:
+        parser.error("--planted changes a volume, and --reference has none")
     if os.geteuid() != 0:
         parser.error("to mount takes root")
     missing = [name for name in ("nbdfuse", "fusermount3", "losetup") if not shutil.which(name)]
