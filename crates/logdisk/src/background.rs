@@ -108,12 +108,12 @@ impl Background {
     }
 
     /// See [`LogDisk::wait_for_background_work`](crate::LogDisk::wait_for_background_work).
-    pub(crate) fn wait(&self, timeout: Duration) {
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut work = self.work.lock();
         if !work.is_due && !work.is_ending {
             let _ = self.due.wait_for(&mut work, timeout);
         }
-        work.is_due = false;
+        std::mem::take(&mut work.is_due)
     }
 
     /// Ends all waits, now and later.

@@ -204,6 +204,7 @@ impl Checkpointer {
         engine.replay_bytes() >= self.max_log_bytes
             || self.volume.is_over_dirty_limit(engine)
             || self.accounts.wants_checkpoint(engine)
+            || self.accounts.grows_for_want_of_checkpoint(engine, self.max_log_bytes)
     }
 
     /// See [`LogDisk::checkpoint`](crate::LogDisk::checkpoint).

@@ -411,9 +411,10 @@ impl LogDisk {
     }
 
     /// Waits up to `timeout` until background work is due. It is for the threads that do this work,
-    /// when [`Self::background_step`] or [`Self::clean_step`] had nothing to do.
-    pub fn wait_for_background_work(&self, timeout: Duration) {
-        self.background.wait(timeout);
+    /// when [`Self::background_step`] or [`Self::clean_step`] had nothing to do. Returns whether it
+    /// is due.
+    pub fn wait_for_background_work(&self, timeout: Duration) -> bool {
+        self.background.wait(timeout)
     }
 
     /// Waits for at most `timeout` until somebody waits for durability

@@ -33,7 +33,7 @@ impl Daemon<'_> {
             match failing.note(disk.clean_step()) {
                 Some(true) => {}
                 // A commit that takes clean segments wakes it.
-                Some(false) => disk.wait_for_background_work(LONG_REST),
+                Some(false) => drop(disk.wait_for_background_work(LONG_REST)),
                 None => drop(self.stop.wait(ERROR_REST)),
             }
         }

@@ -140,7 +140,7 @@ impl Committer {
                 Ok(()) => shortage(&self.accounts, &engine, (aru, &contents), worst, kept, &nodes),
                 Err(fault) => Err(fault),
             };
-            let partial_seq = engine.log().seq();
+            let log_bytes = engine.log_bytes();
             let was_rearranging = engine.state().versions().rearrangement().is_some();
             let applied = match short {
                 Ok((_, None)) => {
@@ -158,7 +158,7 @@ impl Committer {
             };
             match applied {
                 Ok(seq) => {
-                    if engine.log().seq() != partial_seq {
+                    if engine.log_bytes() != log_bytes {
                         self.background.wake_if_due(&engine);
                     }
                     break (engine, seq, kept, was_rearranging);

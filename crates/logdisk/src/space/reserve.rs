@@ -231,6 +231,19 @@ impl Accounts {
             || (is_last && self.is_worth_writing_nodes(engine, pending, true))
     }
 
+    /// Whether a sparse image grows while at least `bytes` of the segments that it has blocks for
+    /// only wait for a checkpoint, so that taking one is worth it. Growing takes room of the host,
+    /// and is slower than filling what the host has allocated.
+    pub(crate) fn grows_for_want_of_checkpoint(&self, engine: &Engine, bytes: u64) -> bool {
+        let segments = engine.state().segments();
+        let pending = segments.counts().pending;
+        u64::from(pending) * self.volume.layout().segment_size_bytes() >= bytes
+            && self.host.total_bytes().is_some()
+            && segments.backed_count() == 0
+            && !segments.is_held()
+            && self.is_worth_writing_nodes(engine, pending, false)
+    }
+
     /// Whether segments that wait because a state is held are needed by now: clean segments are so
     /// few that a checkpoint would be taken for those that wait.
     pub(crate) fn needs_what_is_held(&self, engine: &Engine) -> bool {

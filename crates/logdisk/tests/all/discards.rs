@@ -145,6 +145,7 @@ fn a_log_that_goes_round_gives_nothing_back_however_much_a_checkpoint_empties() 
     // Enough segments for payload streams. Recovery reads little of what these write, so four times
     // as much is written between checkpoints.
     let rig = Rig::with_segments(Discards::InTime, 3 << 20, 128 << 10);
+    rig.image.set_host_bytes(u64::MAX);
     let disk = rig.open();
     let list = new_list(&disk);
     let mut before = 0;
@@ -159,6 +160,33 @@ fn a_log_that_goes_round_gives_nothing_back_however_much_a_checkpoint_empties() 
     assert!(taken_count < PAGES / 16, "{taken_count} blocks were allocated");
     assert!(rig.mib() < 32, "{} MiB", rig.mib());
     assert_eq!(first_missing(&disk, list, PAGES), PAGES);
+}
+
+#[test]
+fn what_is_overwritten_is_filled_again_before_the_image_grows() {
+    let rig = Rig::with_segments(Discards::InTime, 3 << 20, 128 << 10);
+    let disk = rig.open();
+    let list = new_list(&disk);
+    (0..12).for_each(|_| overwrite(&disk, list));
+    // 16 MiB of data, what waits for a checkpoint, and what the one before has made clean.
+    assert!(rig.mib() < 26, "{} MiB", rig.mib());
+}
+
+#[test]
+fn a_background_that_waits_is_woken_before_the_image_grows() {
+    let rig = Rig::with_segments(Discards::InTime, 3 << 20, 128 << 10);
+    let disk = rig.open();
+    let list = new_list(&disk);
+    overwrite(&disk, list);
+    disk.checkpoint().expect("the device works");
+    disk.wait_for_background_work(Duration::ZERO);
+    // The main log gets a few KiB of this, and the payload streams 4 MiB.
+    for number in 0..8 {
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, number * 128, vec![7; 128 * PAGE_SIZE]);
+        disk.commit(aru).expect("there is room");
+    }
+    assert!(disk.wait_for_background_work(Duration::ZERO), "nothing woke it");
 }
 
 #[test]

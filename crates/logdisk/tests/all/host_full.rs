@@ -38,6 +38,7 @@ impl Image {
         (self.allocated.lock().len() * BLOCK_SIZE) as u64
     }
 
+    /// `u64::MAX`: no host limits it, as with a block device.
     pub(crate) fn set_host_bytes(&self, host_bytes: u64) {
         self.host_bytes.store(host_bytes, Ordering::Relaxed);
     }
@@ -69,7 +70,10 @@ impl Device for Image {
     fn host_room(&self) -> Option<HostRoom> {
         let allocated_bytes = self.allocated_bytes();
         let host_bytes = self.host_bytes.load(Ordering::Relaxed);
-        Some(HostRoom { free_bytes: host_bytes.saturating_sub(allocated_bytes), allocated_bytes })
+        (host_bytes != u64::MAX).then(|| HostRoom {
+            free_bytes: host_bytes.saturating_sub(allocated_bytes),
+            allocated_bytes,
+        })
     }
 
     fn next_written(&self, offset: u64) -> Option<u64> {
