@@ -558,7 +558,8 @@ impl Checkpointer {
 
         // Others may wait for these locks.
         let _raised = priority::raise();
-        self.volume.write_log_through(checkpoint.log_seq.saturating_sub(1))?;
+        // Nothing of a segment that becomes clean with this may be written later.
+        self.volume.write_queued()?;
         self.volume.flush_device()?;
         {
             let mut superblock = self.volume.superblock();

@@ -352,8 +352,8 @@ impl Engine {
             ..header_of(Head::Main, self.uuid)
         });
         self.spare_tables.push(tables);
-        let (generation, seq) = (self.state.segments().generation_at(base), self.log.seq);
-        let closed = Closed::new(buf, len_bytes, base, generation, seq, has_short_blocks);
+        let generation = self.state.segments().generation_at(base);
+        let closed = Closed::new(buf, len_bytes, base, generation, has_short_blocks);
         self.log.offset_bytes += len_bytes as u32;
         self.log.seq += 1;
         self.log.prev_crc32c = crc32c;
@@ -392,12 +392,9 @@ impl Engine {
         stream.offset_bytes += len_bytes as u32;
         stream.seq += 1;
         stream.prev_crc32c = crc32c;
-        // It counts as written together with the main log's partial segment that will name its
-        // blocks.
-        let seq = self.log.seq;
         self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
         let generation = self.state.segments().generation_at(base);
-        self.hand_to_writer(Closed::new(buf, len_bytes, base, generation, seq, has_short_blocks));
+        self.hand_to_writer(Closed::new(buf, len_bytes, base, generation, has_short_blocks));
     }
 
     /// Notes the segments that the closed partial segments of the main log have emptied, if the

@@ -71,15 +71,14 @@ impl Flusher {
     /// Has everything written that was committed up to `up_to` or before the call, whichever is
     /// less. The device need not make it durable.
     pub(crate) fn write_up_to(&self, up_to: CommitSeq) -> Result<()> {
-        let partial_seq = {
+        {
             let mut engine = self.volume.write();
             if self.durable_seq() >= up_to.0.min(engine.commit_seq()) {
                 return self.volume.failure().map_or(Ok(()), Err);
             }
             engine.close_partial();
-            engine.log().seq().saturating_sub(1)
-        };
-        self.volume.write_log_through(partial_seq)
+        }
+        self.volume.write_queued()
     }
 
     /// Calls `then` when everything up to `up_to` that is committed by now is durable.
@@ -134,7 +133,7 @@ impl Flusher {
             engine.close_partial();
             (engine.commit_seq(), engine.log().seq().saturating_sub(1))
         };
-        self.volume.write_log_through(partial_seq)?;
+        self.volume.write_queued()?;
         self.volume.flush_device()?;
         self.note_durable(commit_seq, partial_seq);
         turn.end(began);

@@ -418,15 +418,6 @@ impl Volume {
         Ok(wrote)
     }
 
-    /// Writes everything that is queued.
-    ///
-    /// # Errors
-    /// As [`Self::write_one`].
-    pub(crate) fn write_queued(&self) -> Result<()> {
-        while self.write_one()? {}
-        Ok(())
-    }
-
     /// Wakes the writer thread for what waits to be written, and writes here as long as too much
     /// waits.
     pub(crate) fn relieve_writer(&self) -> Result<()> {
@@ -442,15 +433,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes all of the main log up to partial segment `seq` to the device. It is not durable yet.
+    /// Has everything written that is queued or being written now: all partial segments that have
+    /// been closed, of all streams. It is not durable yet. What others queue meanwhile does not
+    /// delay this, however fast they write.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when the file system that holds the image is full: nothing is lost.
-    pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
+    /// [`Error::Failed`] as for [`Self::write_one`].
+    pub(crate) fn write_queued(&self) -> Result<()> {
+        let count = self.writer.queued_count();
         loop {
-            self.write_queued()?;
+            while self.writer.is_waiting(count) {
+                self.write_one()?;
+            }
             // A buffer that another thread tried to write may have returned to the queue.
-            if self.writer.wait_written(seq).map_err(|why| self.latch_write(why))? {
+            if self.writer.wait_written(count).map_err(|why| self.latch_write(why))? {
                 return Ok(());
             }
         }

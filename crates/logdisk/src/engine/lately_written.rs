@@ -79,7 +79,7 @@ mod tests {
         let addr = base.plus_bytes(LEN as u64 - 512);
         let crc32c = checksum(&[fill; 512]);
         let block = PageRef { addr, len_bytes: 512, crc32c, ..PageRef::ZERO };
-        (Closed::new(buf, LEN, base, segments.generation_at(base), 1, fill > 0), block)
+        (Closed::new(buf, LEN, base, segments.generation_at(base), fill > 0), block)
     }
 
     #[test]

@@ -32,25 +32,20 @@ pub(crate) struct Closed {
     len_bytes: usize,
     base: Addr,
     generation: Generation,
-    /// See [`Self::new`].
-    seq: u64,
     has_short_blocks: bool,
 }
 
 impl Closed {
     /// The partial segment that lies at `base`, in a segment of this `generation`: the first
-    /// `len_bytes` of `buf`. `seq`
-    /// is its number in the main log. For a partial segment of a payload stream, it is the number
-    /// of the one in the main log that names its blocks.
+    /// `len_bytes` of `buf`.
     pub(crate) const fn new(
         buf: AlignedBuf,
         len_bytes: usize,
         base: Addr,
         generation: Generation,
-        seq: u64,
         has_short_blocks: bool,
     ) -> Self {
-        Self { buf, len_bytes, base, generation, seq, has_short_blocks }
+        Self { buf, len_bytes, base, generation, has_short_blocks }
     }
 
     /// Whether some of its blocks are shorter than a page.
@@ -68,11 +63,6 @@ impl Closed {
 
     pub(crate) const fn generation(&self) -> Generation {
         self.generation
-    }
-
-    /// The number of the partial segment of the main log that it counts as written with.
-    pub(crate) const fn seq(&self) -> u64 {
-        self.seq
     }
 
     /// Whether both are at the same place.
@@ -100,11 +90,21 @@ impl Closed {
     }
 }
 
+/// A partial segment in the queue.
+#[derive(Debug)]
+struct Queued {
+    /// How many were queued before it.
+    place: u64,
+    closed: Arc<Closed>,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Arc<Closed>>,
-    /// The numbers of the partial segments that are being written now.
+    waiting: VecDeque<Queued>,
+    /// The places of the partial segments that are being written now.
     writing: Vec<u64>,
+    /// How many were queued so far.
+    count: u64,
     /// Partial segments that are on the device and still in the engine's list.
     written: Vec<Arc<Closed>>,
     failure: Option<String>,
@@ -115,22 +115,23 @@ struct Queue {
 impl Queue {
     /// Takes the partial segment that was queued first, and those that lie behind it on the device.
     /// Returns none if none is queued.
-    fn take_next(&mut self) -> Vec<Arc<Closed>> {
+    fn take_next(&mut self) -> Vec<Queued> {
         let Some(first) = self.waiting.pop_front() else { return Vec::new() };
-        let mut end = first.base.plus_bytes(first.len_bytes as u64);
-        let mut room = MAX_WRITE_BYTES.saturating_sub(first.len_bytes);
+        let mut end = first.closed.base.plus_bytes(first.closed.len_bytes as u64);
+        let mut room = MAX_WRITE_BYTES.saturating_sub(first.closed.len_bytes);
         let mut taken = vec![first];
-        let next = |waiting: &VecDeque<Arc<Closed>>, end, room| {
-            waiting.iter().position(|closed| closed.base == end && closed.len_bytes <= room)
+        let next = |waiting: &VecDeque<Queued>, end, room| {
+            let fits = |closed: &Closed| closed.base == end && closed.len_bytes <= room;
+            waiting.iter().position(|queued| fits(&queued.closed))
         };
-        while let Some(closed) =
+        while let Some(queued) =
             next(&self.waiting, end, room).and_then(|at| self.waiting.remove(at))
         {
-            end = end.plus_bytes(closed.len_bytes as u64);
-            room -= closed.len_bytes;
-            taken.push(closed);
+            end = end.plus_bytes(queued.closed.len_bytes as u64);
+            room -= queued.closed.len_bytes;
+            taken.push(queued);
         }
-        self.writing.extend(taken.iter().map(|closed| closed.seq));
+        self.writing.extend(taken.iter().map(|queued| queued.place));
         taken
     }
 }
@@ -165,7 +166,9 @@ impl Writer {
     /// Queues a partial segment. The caller writes it later, or wakes a writer ([`Self::wake`]).
     pub(crate) fn push(&self, closed: Arc<Closed>) {
         let mut queue = self.queue.lock();
-        queue.waiting.push_back(closed);
+        let place = queue.count;
+        queue.count += 1;
+        queue.waiting.push_back(Queued { place, closed });
         self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
     }
 
@@ -179,6 +182,16 @@ impl Writer {
 
     pub(crate) fn is_over_limit(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= MAX_WAITING
+    }
+
+    /// How many partial segments were queued so far.
+    pub(crate) fn queued_count(&self) -> u64 {
+        self.queue.lock().count
+    }
+
+    /// Whether one of the first `count` that were queued has not been taken to be written.
+    pub(crate) fn is_waiting(&self, count: u64) -> bool {
+        self.queue.lock().waiting.iter().any(|queued| queued.place < count)
     }
 
     /// Whether the queue waits for room on the host.
@@ -224,32 +237,27 @@ impl Writer {
         };
         let Some(first) = taken.first() else { return Ok(false) };
         let parts: Vec<IoSlice<'_>> =
-            taken.iter().map(|closed| IoSlice::new(closed.bytes())).collect();
-        let result = match device.write_vectored_at(first.base.bytes(), &parts) {
+            taken.iter().map(|queued| IoSlice::new(queued.closed.bytes())).collect();
+        let result = match device.write_vectored_at(first.closed.base.bytes(), &parts) {
             Err(error) => {
                 match no_space(&error, parts.iter().map(|part| part.len() as u64).sum()) {
                     Some(error) => Err(Refusal::NoSpace(error)),
                     None => taken
                         .iter()
+                        .map(|queued| &queued.closed)
                         .try_for_each(|closed| write_again(closed.base.bytes(), closed.bytes())),
                 }
             }
             Ok(()) => Ok(()),
         };
         let mut queue = self.queue.lock();
-        for closed in &taken {
-            // Only one is removed: partial segments of other streams are written under the same
-            // number.
-            if let Some(at) = queue.writing.iter().position(|&seq| seq == closed.seq) {
-                queue.writing.swap_remove(at);
-            }
-        }
+        queue.writing.retain(|place| taken.iter().all(|queued| queued.place != *place));
         self.done.notify_all();
         let is_out_of_room = matches!(result, Err(Refusal::NoSpace(_)));
         self.is_out_of_room.store(is_out_of_room, Ordering::Relaxed);
         if let Err(Refusal::NoSpace(error)) = result {
-            for closed in taken.into_iter().rev() {
-                queue.waiting.push_front(closed);
+            for queued in taken.into_iter().rev() {
+                queue.waiting.push_front(queued);
             }
             self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
             return Err(Refusal::NoSpace(error));
@@ -258,7 +266,7 @@ impl Writer {
             // Blocks of partial segments that were not written are still read from memory.
             Err(Refusal::Failed(why)) => drop(queue.failure.get_or_insert(why)),
             Err(Refusal::NoSpace(_)) => {}
-            Ok(()) => queue.written.extend(taken),
+            Ok(()) => queue.written.extend(taken.into_iter().map(|queued| queued.closed)),
         }
         queue.failure.clone().map_or(Ok(true), |why| Err(why.into()))
     }
@@ -268,17 +276,17 @@ impl Writer {
         std::mem::take(&mut self.queue.lock().written)
     }
 
-    /// Waits until no other thread writes a partial segment up to number `seq`. Returns whether all
-    /// of them are on the device; they are not if the host had no room for them.
+    /// Waits until no other thread writes one of the first `count` that were queued. Returns
+    /// whether all of them are on the device; they are not if the host had no room for them.
     ///
     /// # Errors
     /// Why the device failed.
-    pub(crate) fn wait_written(&self, seq: u64) -> Result<bool, String> {
+    pub(crate) fn wait_written(&self, count: u64) -> Result<bool, String> {
         let mut queue = self.queue.lock();
-        while queue.failure.is_none() && queue.writing.iter().any(|&writing| writing <= seq) {
+        while queue.failure.is_none() && queue.writing.iter().any(|&place| place < count) {
             self.done.wait(&mut queue);
         }
-        let is_written = queue.waiting.iter().all(|closed| closed.seq > seq);
+        let is_written = queue.waiting.iter().all(|queued| queued.place >= count);
         queue.failure.clone().map_or(Ok(is_written), Err)
     }
 }

@@ -1,7 +1,7 @@
 //! Several callers that make their commits durable at the same time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use dendro_base::{Clock, Rng, SystemClock};
@@ -64,6 +64,44 @@ fn new_disk(device: Arc<dyn Device>) -> LogDisk {
     open(device)
 }
 
+/// A device with a client that commits something whenever something is written, some times.
+struct Followed {
+    device: MemoryDevice,
+    follow: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    left: AtomicU64,
+    write_count: AtomicU64,
+    is_following: AtomicBool,
+}
+
+impl Device for Followed {
+    fn len_bytes(&self) -> u64 {
+        self.device.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_count.fetch_add(1, Ordering::Relaxed);
+        let follow = self.follow.get().filter(|_| self.left.load(Ordering::Relaxed) > 0);
+        if let Some(follow) = follow.filter(|_| !self.is_following.swap(true, Ordering::Relaxed)) {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+            follow();
+            self.is_following.store(false, Ordering::Relaxed);
+        }
+        self.device.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.device.discard(offset, len_bytes)
+    }
+}
+
 /// Puts a number into a list, as its only record.
 fn put(disk: &LogDisk, list: Lid, number: u64) -> CommitSeq {
     let mut aru = Aru::new(View::HEAD);
@@ -108,6 +146,34 @@ fn callers_that_return_soon_share_flushes() {
         let counts: Vec<u64> = (0..4).map(|_| flushes_of(callers, 12)).collect();
         assert!(counts.iter().any(|&count| count <= 18), "{callers} callers, 12 times: {counts:?}");
     }
+}
+
+#[test]
+fn a_flush_ends_while_another_client_writes_as_fast_as_the_device() {
+    let device = Arc::new(Followed {
+        device: MemoryDevice::new(DEVICE_BYTES),
+        follow: OnceLock::new(),
+        left: AtomicU64::new(0),
+        write_count: AtomicU64::new(0),
+        is_following: AtomicBool::new(false),
+    });
+    let disk = Arc::new(new_disk(Arc::clone(&device) as Arc<dyn Device>));
+    let [list, other] = [(); 2].map(|()| new_list(&disk));
+    let disk_of_other = Arc::downgrade(&disk);
+    // Fills a partial segment.
+    let follow = move || {
+        let disk = disk_of_other.upgrade().expect("it is in use");
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(other, 0, vec![7; SEGMENT_BYTES as usize]);
+        disk.commit(aru).expect("there is room");
+    };
+    assert!(device.follow.set(Box::new(follow)).is_ok());
+    let seq = put(&disk, list, 1);
+    device.left.store(16, Ordering::Relaxed);
+    let before = device.write_count.load(Ordering::Relaxed);
+    disk.flush(seq).expect("the device works");
+    let write_count = device.write_count.load(Ordering::Relaxed) - before;
+    assert!(write_count < 4, "the flush took {write_count} writes");
 }
 
 #[test]

@@ -155,12 +155,11 @@ impl ExternalAccess {
 
     /// Writes what is queued of a segment that has been filled, so that all of it is on the device.
     fn write_out(&self, segment: SegmentNo) -> Result<()> {
-        let last = {
-            let engine = self.volume.read();
-            let here = engine.unwritten().filter(|closed| closed.segment() == segment);
-            here.map(|closed| closed.seq()).max()
-        };
-        Ok(last.map_or(Ok(()), |seq| self.volume.write_log_through(seq))?)
+        let is_here = self.volume.read().unwritten().any(|closed| closed.segment() == segment);
+        if is_here {
+            self.volume.write_queued()?;
+        }
+        Ok(())
     }
 
     /// Reads the partial segment at `offset_bytes` of a segment, if there is one.
