@@ -7,7 +7,8 @@ fio asks each server over a Unix socket, one server after the other, on new file
 each work there are two figures, medians of all turns: what is done in a second (MiB, or requests of
 4 KiB), and the CPU time of the server for each MiB or request. The second one is of use on a machine
 that does other things, too. Behind them is what dendro does of what the others do, the median of the
-turns again. The files lie in DIRECTORY.
+turns again. Before each work, what the kernel has of the server's file is written. The files lie in
+DIRECTORY.
 """
 
 import argparse
@@ -23,39 +24,55 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# Name, fio's options, whether MiB are counted rather than requests.
+# Nothing of the file is in the kernel's cache then.
+COLD = "read 1 MiB in order, cold"
+# Name and fio's options. Where blocks are of 1 MiB, MiB are counted, else requests.
 WORKS = [
-    ("write 1 MiB in order, for the first time", "--rw=write --bs=1M --iodepth=4 --time_based=0", True),
-    ("write 1 MiB in order, over that", "--rw=write --bs=1M --iodepth=4", True),
+    ("write 1 MiB in order, for the first time", "--rw=write --bs=1M --iodepth=4 --time_based=0 --size=50%"),
+    # Until it is on the device. The other half of the device has not been written yet.
+    ("likewise, and flush",
+     "--rw=write --bs=1M --iodepth=4 --time_based=0 --size=50% --offset=50% --end_fsync=1"),
+    ("write 1 MiB in order, over that", "--rw=write --bs=1M --iodepth=4"),
     # The image of a log has become as long by now as it becomes.
-    ("write 1 MiB in order, over that again", "--rw=write --bs=1M --iodepth=4", True),
-    ("read 1 MiB in order", "--rw=read --bs=1M --iodepth=4", True),
-    ("read 4 KiB anywhere", "--rw=randread --bs=4k --iodepth=1", False),
-    ("read 4 KiB anywhere, 32 at a time", "--rw=randread --bs=4k --iodepth=32", False),
-    ("write 4 KiB anywhere", "--rw=randwrite --bs=4k --iodepth=1", False),
-    ("write 4 KiB anywhere, 32 at a time", "--rw=randwrite --bs=4k --iodepth=32", False),
-    ("write 4 KiB and flush", "--rw=randwrite --bs=4k --iodepth=1 --fsync=1", False),
-    ("write 4 KiB, 32 at a time, flush each 32nd", "--rw=randwrite --bs=4k --iodepth=32 --fsync=32", False),
+    ("write 1 MiB in order, over that again", "--rw=write --bs=1M --iodepth=4"),
+    ("over that once more, and flush", "--rw=write --bs=1M --iodepth=4 --end_fsync=1"),
+    (COLD, "--rw=read --bs=1M --iodepth=4 --time_based=0"),
+    ("read 1 MiB in order, again", "--rw=read --bs=1M --iodepth=4"),
+    ("read 4 KiB anywhere", "--rw=randread --bs=4k --iodepth=1"),
+    ("read 4 KiB anywhere, 32 at a time", "--rw=randread --bs=4k --iodepth=32"),
+    ("write 4 KiB anywhere", "--rw=randwrite --bs=4k --iodepth=1"),
+    ("write 4 KiB anywhere, 32 at a time", "--rw=randwrite --bs=4k --iodepth=32"),
+    ("write 4 KiB and flush", "--rw=randwrite --bs=4k --iodepth=1 --fsync=1"),
+    ("write 4 KiB, 32 at a time, flush each 32nd", "--rw=randwrite --bs=4k --iodepth=32 --fsync=32"),
 ]
 
 
 def servers(dendro, directory, size_mib):
-    """The commands of the servers, by name; each listens at its socket."""
+    """The servers' names, their files, and their commands; each listens at its socket."""
     volume, plain = directory / "volume", directory / "plain"
     subprocess.run([dendro, "mkfs", "-q", "--size", f"{3 * size_mib}M", volume], check=True)
     subprocess.run([dendro, "-q", "block", "create", f"{volume}/disk", f"{size_mib}M"], check=True)
-    yield "dendro", [dendro, "nbd", "-q", "--socket", "{socket}", volume]
+    yield "dendro", volume, [dendro, "nbd", "-q", "--socket", "{socket}", volume]
     if shutil.which("nbdkit"):
         make_empty(plain, size_mib)
-        yield "nbdkit file", ["nbdkit", "-f", "-U", "{socket}", "-e", "disk", "file", plain]
+        yield "nbdkit file", plain, ["nbdkit", "-f", "-U", "{socket}", "-e", "disk", "file", plain]
     if shutil.which("qemu-nbd"):
         make_empty(plain, size_mib)
-        yield "qemu-nbd", ["qemu-nbd", "-t", "-e", "8", "-x", "disk", "-f", "raw", "-k", "{socket}", plain]
+        yield "qemu-nbd", plain, ["qemu-nbd", "-t", "-e", "8", "-x", "disk", "-f", "raw", "-k", "{socket}", plain]
 
 
 def make_empty(path, size_mib):
     path.write_bytes(b"")
     os.truncate(path, size_mib << 20)
+
+
+def settle(path, is_cold):
+    """Writes what the kernel has of a file, and forgets it if the file is to be cold."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    if is_cold:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
 
 
 def cpu_s(pid):
@@ -64,7 +81,7 @@ def cpu_s(pid):
 
 
 def measure(work, uri, pid, seconds, size_mib):
-    _, options, in_mib = work
+    _, options = work
     command = ["fio", "--name=speed", "--ioengine=nbd", f"--uri={uri}", f"--size={size_mib}M"]
     command += ["--output-format=json", "--time_based", f"--runtime={seconds}", *options.split()]
     before = cpu_s(pid)
@@ -74,7 +91,7 @@ def measure(work, uri, pid, seconds, size_mib):
     used = cpu_s(pid) - before
     job = told["jobs"][0]
     side = job["read"] if job["read"]["total_ios"] else job["write"]
-    count = side["io_bytes"] / (1 << 20) if in_mib else side["total_ios"]
+    count = side["io_bytes"] / (1 << 20) if "--bs=1M" in options else side["total_ios"]
     return count / (side["runtime"] / 1000), used / count * 1e6
 
 
@@ -82,7 +99,7 @@ def ask_all(args, directory, found):
     """Has each server do all works, on new files. Returns the servers' names."""
     os.environ["DENDRO_RUNTIME_DIR"] = str(directory / "run")
     names = []
-    for name, command in servers(args.dendro, directory, args.size):
+    for name, path, command in servers(args.dendro, directory, args.size):
         socket = directory / "socket"
         socket.unlink(missing_ok=True)
         command = [str(part).format(socket=socket) for part in command]
@@ -93,6 +110,7 @@ def ask_all(args, directory, found):
         time.sleep(0.5)
         uri = f"nbd+unix:///disk?socket={socket}"
         for work in WORKS:
+            settle(path, work[0] == COLD)
             done = measure(work, uri, server.pid, args.seconds, args.size)
             found.setdefault((name, work[0]), []).append(done)
         server.terminate()
@@ -116,7 +134,7 @@ def main():
         print(f"turn {turn + 1} of {args.turns} is done", file=sys.stderr, flush=True)
     print(f"{'':44}" + "".join(f"{name + ': /s, CPU µs':>28}" for name in names)
           + "".join(f"{'of ' + name:>15}" for name in names[1:]))
-    for work, _, _ in WORKS:
+    for work, _ in WORKS:
         rates = [[rate for rate, _ in found[name, work]] for name in names]
         cells = [(statistics.median(rate), statistics.median(cpu for _, cpu in found[name, work]))
                  for name, rate in zip(names, rates)]
