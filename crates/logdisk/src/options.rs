@@ -107,7 +107,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// The bound on the nodes of the map in memory, and on the segment table.
     pub cache_size_bytes: u64,
-    /// The bytes of log after which a checkpoint is due. This bounds what recovery reads.
+    /// The bytes of log after which a checkpoint is due. This bounds what recovery reads. As many
+    /// bytes of emptied segments are enough where a sparse image would grow without one.
     pub checkpoint_log_bytes: u64,
     /// The policy: it decides what is cleaned next and what is written together. It can be replaced
     /// later.

@@ -2,8 +2,10 @@
 //!
 //! Several threads write them: the daemon's writer threads, a committing thread when too many are
 //! queued, and a thread that flushes. The order of the writes does not matter, because recovery
-//! takes no partial segment without those before it. Partial segments that lie one behind the other
-//! on the device are written with one call, because devices are faster with larger writes.
+//! takes no partial segment without those before it. But whoever makes a segment clean has had
+//! everything written before that was queued, records or none: what is written later would destroy
+//! what fills the segment next. Partial segments that lie one behind the other on the device are
+//! written with one call, because devices are faster with larger writes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
