@@ -419,11 +419,15 @@ impl Volume {
     }
 
     /// Wakes the writer thread for what waits to be written, and writes here as long as too much
-    /// waits.
+    /// waits of what is queued now. What others queue meanwhile they write themselves.
     pub(crate) fn relieve_writer(&self) -> Result<()> {
         self.writer.wake();
+        if !self.writer.is_over_limit() {
+            return Ok(());
+        }
+        let count = self.writer.queued_count();
         // If the host is full, later calls report it; what this call has done is accepted.
-        while self.writer.is_over_limit() {
+        while self.writer.is_over_limit_among(count) {
             match self.write_one() {
                 Ok(true) => {}
                 Ok(false) | Err(Error::NoSpace { .. }) => break,

@@ -193,7 +193,17 @@ impl Writer {
 
     /// Whether one of the first `count` that were queued has not been taken to be written.
     pub(crate) fn is_waiting(&self, count: u64) -> bool {
-        self.queue.lock().waiting.iter().any(|queued| queued.place < count)
+        self.waiting_among(count) > 0
+    }
+
+    /// Whether so many of the first `count` that were queued wait that committing threads assist.
+    pub(crate) fn is_over_limit_among(&self, count: u64) -> bool {
+        self.waiting_among(count) >= MAX_WAITING
+    }
+
+    /// How many of the first `count` that were queued have not been taken to be written.
+    fn waiting_among(&self, count: u64) -> usize {
+        self.queue.lock().waiting.iter().filter(|queued| queued.place < count).count()
     }
 
     /// Whether the queue waits for room on the host.
@@ -292,3 +302,6 @@ impl Writer {
         queue.failure.clone().map_or(Ok(is_written), Err)
     }
 }
+
+#[cfg(test)]
+mod tests;
