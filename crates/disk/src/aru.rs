@@ -118,6 +118,21 @@ pub enum Op<'a> {
 }
 
 impl Op<'_> {
+    /// Whether it changes pages, or takes them with their list.
+    #[must_use]
+    pub const fn concerns_pages(&self) -> bool {
+        matches!(
+            self,
+            Self::DeleteList { .. }
+                | Self::WritePages { .. }
+                | Self::WriteBytes { .. }
+                | Self::ZeroPages { .. }
+                | Self::PunchPages { .. }
+                | Self::MovePages { .. }
+                | Self::SwapPages { .. }
+        )
+    }
+
     /// The lists that it names: twice the same one, if it names one.
     #[must_use]
     pub const fn lists(&self) -> (Lid, Lid) {
@@ -320,24 +335,18 @@ impl<'a> Aru<'a> {
     /// be added.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
-        let pages_bytes = |count: u64| count.saturating_mul(PAGE_SIZE as u64);
         let of_op = |op: &Op<'_>| match op {
-            Op::WritePages { data, .. } => pages_bytes(data.len().div_ceil(PAGE_SIZE) as u64),
-            Op::WriteBytes { offset_bytes, data, .. } => {
-                let from = offset_bytes % PAGE_SIZE as u64;
-                pages_bytes((from + data.len() as u64).div_ceil(PAGE_SIZE as u64))
-            }
-            Op::ZeroPages { count, .. } => pages_bytes(*count),
-            Op::MovePages { from_page, count, .. } => {
-                let end = from_page.saturating_add(*count).div_ceil(GROUP_PAGES);
-                let groups = end.saturating_sub(from_page / GROUP_PAGES);
-                pages_bytes(groups.saturating_mul(GROUP_PAGES))
-            }
             Op::PutRecord { value, .. } => value.len() as u64,
-            _ => 0,
+            op => pages_bytes_of(op),
         };
         let add = |sum: u64, op| sum.saturating_add(of_op(op)).saturating_add(CHANGE_BYTES);
         self.ops.iter().fold(0, add)
+    }
+
+    /// The part of [`Self::payload_bytes`] that is pages.
+    #[must_use]
+    pub fn pages_payload_bytes(&self) -> u64 {
+        self.ops.iter().fold(0, |sum: u64, op| sum.saturating_add(pages_bytes_of(op)))
     }
 
     /// Makes the unit as new: it changes nothing, on no condition, and uses no reservation. It
@@ -372,7 +381,8 @@ impl<'a> Aru<'a> {
     }
 
     /// Marks the unit as part of freeing space (an unlink, a truncation). It may then use the space
-    /// that a full disk keeps in reserve for that purpose.
+    /// that a full disk keeps in reserve for that purpose, and its records and lists may exceed a
+    /// quota. Its pages may not.
     pub const fn set_reclaims(&mut self) -> &mut Self {
         self.reclaims = true;
         self
@@ -382,5 +392,24 @@ impl<'a> Aru<'a> {
     #[must_use]
     pub const fn reclaims(&self) -> bool {
         self.reclaims
+    }
+}
+
+/// What the pages take at most that a change stores, and copies that it makes.
+fn pages_bytes_of(op: &Op<'_>) -> u64 {
+    let pages_bytes = |count: u64| count.saturating_mul(PAGE_SIZE as u64);
+    match op {
+        Op::WritePages { data, .. } => pages_bytes(data.len().div_ceil(PAGE_SIZE) as u64),
+        Op::WriteBytes { offset_bytes, data, .. } => {
+            let from = offset_bytes % PAGE_SIZE as u64;
+            pages_bytes((from + data.len() as u64).div_ceil(PAGE_SIZE as u64))
+        }
+        Op::ZeroPages { count, .. } => pages_bytes(*count),
+        Op::MovePages { from_page, count, .. } => {
+            let end = from_page.saturating_add(*count).div_ceil(GROUP_PAGES);
+            let groups = end.saturating_sub(from_page / GROUP_PAGES);
+            pages_bytes(groups.saturating_mul(GROUP_PAGES))
+        }
+        _ => 0,
     }
 }

@@ -187,7 +187,7 @@ impl Rearranger {
         let mut cost = Cost::default();
         aru.ops().iter().try_for_each(|op| self.add_cost(view, op, &mut cost))?;
         if aru.reclaims() {
-            // It uses the reserve for such units, and may exceed a quota.
+            // It uses the reserve for such units.
             cost.entry_bytes = 0;
         }
         let copies_bytes = cost.copy_bytes.saturating_mul(17) / 16;
@@ -197,8 +197,7 @@ impl Rearranger {
             return Ok(None);
         }
         let reserved = self.resizer.reserve_exactly(bytes)?;
-        let of_quota = if aru.reclaims() { 0 } else { cost.copy_bytes };
-        self.resizer.reserve_of_quota(reserved, view, of_quota).map(Some)
+        self.resizer.reserve_of_quota(reserved, view, cost.copy_bytes).map(Some)
     }
 
     /// Adds what `op` can take if it is put off.

@@ -147,6 +147,54 @@ pub fn a_unit_over_the_quota_is_refused_whole(disk: &dyn Versions) {
     write(disk, head, 100, 30).expect("nothing limits it");
 }
 
+/// A unit that gives space back may take records beyond the quota, and no pages.
+pub fn a_unit_that_gives_space_back_takes_no_pages_beyond_the_quota(disk: &dyn Versions) {
+    let head = client(disk, "c", 1 << 30);
+    write(disk, head, 0, 8).expect("room");
+    let mut short = Aru::new(head);
+    short.write_pages(Lid::FIRST, 8, noise(8, 900));
+    disk.commit(short).expect("room");
+    disk.set_quota(head.branch, Some(1)).expect("a client");
+    let used_bytes = used(disk, head);
+    let list = Lid::FIRST;
+    let reclaim = |ops: &[Op<'static>]| {
+        let mut aru = Aru::new(head);
+        for op in ops {
+            aru.push(op.clone());
+        }
+        aru.put_record(list, 1, vec![1; 100]).set_reclaims();
+        disk.commit(aru).map(drop)
+    };
+    let bytes = |offset_bytes, len, byte| {
+        let data = vec![byte; len].into();
+        Op::WriteBytes { list, offset_bytes, data }
+    };
+    let zero = |first_page| Op::ZeroPages { list, first_page, count: 1 };
+    let punch = |first_page, count| Op::PunchPages { list, first_page, count };
+    assert_over(reclaim(&[bytes(20 * PAGE + 100, 50, 1)]));
+    assert_over(reclaim(&[zero(20)]));
+    assert_over(reclaim(&[zero(20), punch(20, 1), zero(20)]));
+    assert_eq!(used(disk, head), used_bytes);
+    // What replaces a page takes no more than before. The record may.
+    let most_bytes = used_bytes + CHANGE_BYTES + 100;
+    reclaim(&[bytes(PAGE + 96, 4000, 0)]).expect("a page that is cut off");
+    reclaim(&[bytes(8 * PAGE + 400, 500, 0)]).expect("a short page that is cut off");
+    let another = Op::WritePages { list, first_page: 9, data: noise(9, PAGE_SIZE).into() };
+    reclaim(&[another, punch(2, 1)]).expect("a page for a page");
+    assert!(used(disk, head) <= most_bytes);
+    // What a snapshot has is not given back.
+    disk.snapshot(head.branch, None).expect("a snapshot");
+    assert_over(reclaim(&[bytes(3 * PAGE + 1, 1, 0)]));
+    let (from_page, to_page) = (4, 40);
+    let moved = Op::MovePages { from: list, from_page, to: list, to_page, count: 1 };
+    // A disk may have to copy the page.
+    if let Err(error) = reclaim(&[moved]) {
+        assert!(matches!(error, Error::OverQuota { .. }), "{error}");
+    }
+    reclaim(&[punch(0, 4)]).expect("it takes no pages");
+    assert!(used(disk, head) <= most_bytes + CHANGE_BYTES + 100);
+}
+
 /// What is reserved in a quota is there for the unit, and for nobody else.
 pub fn a_reservation_counts_against_the_quota(disk: &dyn Versions) {
     let head = client(disk, "c", CHANGE_BYTES + 10 * PAGE);

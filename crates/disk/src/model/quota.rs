@@ -1,6 +1,7 @@
 //! Quotas of the model.
 
 use std::collections::{BTreeSet, HashMap};
+use std::slice;
 use std::sync::Arc;
 
 use dendro_base::units::align_up;
@@ -56,18 +57,27 @@ impl Inner {
 
     /// Whether a unit fits in the quota of its client.
     pub(super) fn check_quota(&self, aru: &Aru<'_>) -> Result<()> {
-        let Some((quota, ledger)) = self.quota(aru.view()).filter(|_| !aru.reclaims()) else {
-            return Ok(());
-        };
+        let Some((quota, ledger)) = self.quota(aru.view()) else { return Ok(()) };
         let own = aru.reservation().and_then(|own| own.of_quota(&ledger));
         let available_bytes = quota.available_bytes() + own.map_or(0, |own| own.len_bytes());
-        if aru.payload_bytes() <= available_bytes {
+        let payload_bytes =
+            if aru.reclaims() { aru.pages_payload_bytes() } else { aru.payload_bytes() };
+        if payload_bytes <= available_bytes {
             return Ok(());
         }
-        let mut after = self.versions.clone();
-        after.apply(aru.view(), aru.ops())?;
         let (client, _) = self.versions.table().client_of(aru.view().branch);
-        let needed_bytes = after.used_bytes(client).saturating_sub(quota.used_bytes);
+        self.versions.clone().apply(aru.view(), aru.ops())?;
+        let (mut after, mut free_bytes) = (self.versions.clone(), 0);
+        for op in aru.ops() {
+            let before = after.used_bytes(client);
+            after.apply(aru.view(), slice::from_ref(op))?;
+            // What gives space back is not charged for its records and lists.
+            if aru.reclaims() && !op.concerns_pages() {
+                free_bytes += after.used_bytes(client).saturating_sub(before);
+            }
+        }
+        let charged_bytes = after.used_bytes(client).saturating_sub(free_bytes);
+        let needed_bytes = charged_bytes.saturating_sub(quota.used_bytes);
         match needed_bytes <= available_bytes {
             true => Ok(()),
             false => Err(Error::OverQuota { needed_bytes, available_bytes }),

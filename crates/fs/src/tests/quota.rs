@@ -1,7 +1,7 @@
 //! A file system of a client with a quota.
 
-use dendro_disk::Versions;
 use dendro_disk::model::ModelDisk;
+use dendro_disk::{LogicalDisk, Versions, View};
 
 use super::{Fixture, USER, errno, noatime};
 use crate::{FallocateFlags, Ino, LongChange, SetAttr};
@@ -69,4 +69,30 @@ fn fallocate_is_refused_before_it_begins_and_counts_in_full() {
     assert_eq!(fixture.fs.write(ino, 0, &[7; 900_000], false), Ok(900_000));
     fixture.set(ino, SetAttr { size_bytes: Some(0), ..SetAttr::default() });
     assert!(fixture.fs.statfs().blocks_free > 250);
+}
+
+#[test]
+fn cutting_within_a_page_that_a_snapshot_keeps_takes_a_page_of_the_quota() {
+    let fixture = fixture();
+    let file = fixture.file_with("f", &[7; 50 << 12]);
+    fixture.disk.snapshot(0, None).unwrap();
+    let used_bytes = fixture.disk.quota(View::HEAD).unwrap().used_bytes;
+    fixture.disk.set_quota(0, Some(used_bytes)).unwrap();
+    let punch = |offset, len| {
+        let how = LongChange::uncancelled(false);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fixture.fs.fallocate(file, offset, len, flags, &how)
+    };
+    let resize = |size_bytes| {
+        let to = SetAttr { size_bytes: Some(size_bytes), ..SetAttr::default() };
+        fixture.fs.setattr(&USER, file, &to)
+    };
+    assert_eq!(errno(punch(100, 1)), EDQUOT);
+    assert_eq!(errno(resize((10 << 12) + 1)), EDQUOT);
+    assert_eq!(fixture.attr(file).size_bytes, 50 << 12);
+    punch(0, 4 << 12).unwrap();
+    resize(10 << 12).unwrap();
+    let used_after = fixture.disk.quota(View::HEAD).unwrap().used_bytes;
+    assert!(used_after < used_bytes + 2000, "{used_after} after {used_bytes}");
+    fixture.assert_sound();
 }

@@ -24,7 +24,8 @@ use dendro_format::{PageRef, Record, SegmentNo};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::deferral::{Deferral, can_be_put_off, concerns_pages};
+use crate::commit::deferral::{Deferral, can_be_put_off};
+use crate::commit::quota::Tally;
 use crate::commit::unit::{Contents, WorstCase, chunks_in, names};
 use crate::engine::open_unit::OpenUnit;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
@@ -87,6 +88,8 @@ struct Application<'e, 'a> {
     /// How many of the pages have been applied to the state.
     page_count: usize,
     placed: SmallVec<[Placed; 1]>,
+    /// What is charged to a quota, if the unit is rehearsed for that.
+    tally: Option<Tally>,
 }
 
 impl Engine {
@@ -115,8 +118,11 @@ impl Engine {
                 let mut application =
                     Application::new(engine, &unit, nodes, contents, Logging::Rehearsal);
                 application.follow(worst);
+                application.tally = quota.map(|_| Tally::of(aru));
                 application.change_state(aru.ops())?;
-                Ok(engine.used_of_quota(aru.view().branch))
+                let tally = application.tally.take();
+                let used_bytes = engine.used_of_quota(aru.view().branch);
+                Ok(tally.map_or(0, |tally| tally.charged_bytes(used_bytes)))
             })?;
             quota.map_or(Ok(()), |quota| quota.check(used_bytes))?;
         }
@@ -188,6 +194,7 @@ impl<'e, 'a> Application<'e, 'a> {
             put_again: SmallVec::new(),
             page_count: 0,
             placed: SmallVec::new(),
+            tally: None,
         }
     }
 
@@ -200,7 +207,12 @@ impl<'e, 'a> Application<'e, 'a> {
     fn change_state(&mut self, ops: &[Op<'_>]) -> Outcome<()> {
         let mut shared = None;
         for (at, op) in ops.iter().enumerate() {
-            match self.apply_op(&ops[..at], op) {
+            let before = self.tally.as_ref().map_or(0, |_| self.engine.used_of_quota(self.branch));
+            let applied = self.apply_op(&ops[..at], op);
+            if let Some(tally) = &mut self.tally {
+                tally.note_op(op, before, self.engine.used_of_quota(self.branch));
+            }
+            match applied {
                 // The pages are copied for the unit only if it has no other fault.
                 Err(fault @ Fault::Shared(..)) => {
                     shared.get_or_insert(fault);
@@ -214,7 +226,7 @@ impl<'e, 'a> Application<'e, 'a> {
 
     /// Applies `op`, which follows the operations `before` of the unit.
     fn apply_op(&mut self, before: &[Op<'_>], op: &Op<'_>) -> Outcome<()> {
-        if concerns_pages(op) && !self.is_due(before.len(), op)? {
+        if op.concerns_pages() && !self.is_due(before.len(), op)? {
             return Ok(());
         }
         let (branch, nodes) = (self.branch, self.nodes);
@@ -487,6 +499,9 @@ impl<'e, 'a> Application<'e, 'a> {
         (own, old): (Option<PageRef>, Option<PageRef>),
     ) -> Outcome<PageRef> {
         if self.logging == Logging::Rehearsal {
+            if let Some(tally) = &mut self.tally {
+                tally.note_page(Lid(list), page_index, content, own);
+            }
             return Ok(PageRef::ZERO);
         }
         if let Some(old) = old.filter(|_| !self.contents.kept.is_empty()) {

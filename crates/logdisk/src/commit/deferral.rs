@@ -77,16 +77,3 @@ impl Deferral {
 pub(super) const fn can_be_put_off(op: &Op<'_>) -> bool {
     matches!(op, Op::PunchPages { .. } | Op::MovePages { .. } | Op::SwapPages { .. })
 }
-
-/// Whether an operation changes pages, or takes them with their list.
-pub(super) const fn concerns_pages(op: &Op<'_>) -> bool {
-    matches!(
-        op,
-        Op::DeleteList { .. }
-            | Op::WritePages { .. }
-            | Op::ZeroPages { .. }
-            | Op::PunchPages { .. }
-            | Op::MovePages { .. }
-            | Op::SwapPages { .. }
-    )
-}

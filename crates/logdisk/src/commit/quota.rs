@@ -3,13 +3,22 @@
 //! A unit never takes more than its payload ([`Aru::payload_bytes`]), so most units need no
 //! further look. An exchange of pages may, if other versions see them: their copies are checked
 //! when they are made. If the payload would not fit, the unit is rehearsed, which says what the
-//! client would use with it: pages that it writes count in full, because how they are stored is
-//! not known then.
+//! client would use with it ([`Tally`]).
+//!
+//! A unit that gives space back may exceed the quota by what its records and lists take, such as
+//! the entry that hides a deleted file which a snapshot has. Its pages may not: whoever could write
+//! pages in such units would have no quota.
 
-use dendro_disk::{Aru, Error};
+use std::ops::Range;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, Op};
+use dendro_format::PageRef;
+use rustc_hash::FxHashMap;
 
 use crate::engine::Engine;
 use crate::fault::Outcome;
+use crate::log::partial::Content;
 
 /// What is left of a quota for a unit.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +47,9 @@ impl Engine {
     #[inline]
     pub(super) fn tight_quota(&self, aru: &Aru<'_>) -> Option<LeftOfQuota> {
         let left = self.left_of_quota(aru)?;
-        let is_tight = aru.payload_bytes() > left.available_bytes && !aru.reclaims();
-        is_tight.then_some(left)
+        let payload_bytes =
+            if aru.reclaims() { aru.pages_payload_bytes() } else { aru.payload_bytes() };
+        (payload_bytes > left.available_bytes).then_some(left)
     }
 
     /// Checks whether the client of the unit may use so much more for it.
@@ -64,5 +74,68 @@ impl Engine {
     /// What the client of `branch` uses, if it has a quota.
     pub(super) fn used_of_quota(&self, branch: u32) -> u64 {
         self.state().quota_of(branch).map_or(0, |(quota, _)| quota.used_bytes)
+    }
+}
+
+/// What a unit that is rehearsed is charged otherwise than its client's use shows.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// Whether what records and lists take is not charged.
+    reclaims: bool,
+    /// What they took.
+    free_bytes: u64,
+    /// Pages that the unit has written, by list and page, and what each will take less than a whole
+    /// page, which it is rehearsed as.
+    short: FxHashMap<(Lid, u64), u64>,
+}
+
+impl Tally {
+    pub(super) fn of(aru: &Aru<'_>) -> Self {
+        Self { reclaims: aru.reclaims(), free_bytes: 0, short: FxHashMap::default() }
+    }
+
+    /// Notes that `op` was rehearsed, after which the client uses `used_bytes` rather than `before`.
+    pub(super) fn note_op(&mut self, op: &Op<'_>, before: u64, used_bytes: u64) {
+        if self.reclaims && !op.concerns_pages() {
+            self.free_bytes += used_bytes.saturating_sub(before);
+        }
+        // What is no longer where it was written is charged in full.
+        match *op {
+            Op::PunchPages { list, first_page, count }
+            | Op::ZeroPages { list, first_page, count } => {
+                self.forget(list, first_page..first_page.saturating_add(count));
+            }
+            _ => {
+                let (a, b) = op.lists();
+                if op.concerns_pages() && !matches!(op, Op::WritePages { .. }) {
+                    self.forget(a, 0..MAX_PAGE_COUNT);
+                    self.forget(b, 0..MAX_PAGE_COUNT);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, list: Lid, pages: Range<u64>) {
+        self.short.retain(|(of, page), _| *of != list || !pages.contains(page));
+    }
+
+    /// Notes what is stored of a page. What replaces a whole page `own` that was not written to the
+    /// device yet takes its place, however short it is.
+    pub(super) fn note_page(
+        &mut self,
+        list: Lid,
+        page_index: u64,
+        content: &Content<'_>,
+        own: Option<PageRef>,
+    ) {
+        let is_in_whole = own.is_some_and(|own| own.is_whole());
+        let len_bytes = if is_in_whole { PAGE_SIZE as u64 } else { content.counted_bytes() };
+        self.short.insert((list, page_index), (PAGE_SIZE as u64).saturating_sub(len_bytes));
+    }
+
+    /// What is charged if the client uses `used_bytes` after the unit.
+    pub(super) fn charged_bytes(&self, used_bytes: u64) -> u64 {
+        let short_bytes = self.short.values().sum();
+        used_bytes.saturating_sub(self.free_bytes).saturating_sub(short_bytes)
     }
 }

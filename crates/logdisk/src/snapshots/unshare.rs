@@ -40,10 +40,10 @@ impl<'u, 'a> Payer<'u, 'a> {
     }
 
     /// The unit whose client must have so much left of its quota.
-    fn within_quota(self) -> Option<&'u Aru<'a>> {
+    const fn within_quota(self) -> Option<&'u Aru<'a>> {
         match self {
-            Self::Unit(aru) if !aru.reclaims() => Some(aru),
-            _ => None,
+            Self::Unit(aru) => Some(aru),
+            Self::Reserved => None,
         }
     }
 }

@@ -421,9 +421,11 @@ mod tests {
         disk.commit(moving(0, 99)).unwrap();
         check_counts(&disk);
         disk.set_quota(0, Some(1)).unwrap();
+        // Nor do units that give space back copy beyond the quota.
         let mut reclaiming = moving(second_group, 50);
         reclaiming.set_reclaims();
-        disk.commit(reclaiming).unwrap();
+        let refused = disk.commit(reclaiming).unwrap_err();
+        assert!(matches!(refused, dendro_disk::Error::OverQuota { .. }), "{refused}");
         check_counts(&disk);
     }
 }
