@@ -149,8 +149,10 @@ impl Volume {
     /// [`Error::Disk`].
     pub fn step(&self) -> Result<bool> {
         let disk = self.inner.disk();
-        let wrote = disk.write_step(Duration::ZERO)?;
-        let flushed = disk.flush_for_others(Duration::ZERO)?;
+        let wrote = disk.write_step(Duration::ZERO);
+        // Those who wait for something durable are told if it cannot be written, too.
+        let flushed = disk.flush_for_others(Duration::ZERO);
+        let (wrote, flushed) = (wrote?, flushed?);
         Ok(self.inner.background_step()? || wrote || flushed)
     }
 

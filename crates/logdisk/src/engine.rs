@@ -119,7 +119,7 @@ impl Engine {
         let buffer_bytes = buffer_len(state.segments().layout());
         Self {
             state,
-            log,
+            log: MainHead { closed_commit_seq: commit_seq, ..log },
             streams,
             reuse_queue: ReuseQueue::default(),
             began: clock.now(),
@@ -334,6 +334,7 @@ impl Engine {
 
     /// Queues the open partial segment behind the blocks that it names (streams invariant 1).
     fn seal_partial(&mut self) {
+        self.log.closed_commit_seq = self.commit_seq;
         let Some(partial) = self.log.open.take() else { return };
         if partial.is_empty() {
             self.log.open = Some(partial);

@@ -4,7 +4,7 @@
 //! - [`completions`]: who is told of it without waiting.
 //!
 //! Invariants:
-//! 1. (flush 1) A flush covers everything that was committed when it began.
+//! 1. (flush 1) A flush covers everything that those wait for who had come when it began.
 //!
 //! What a failed flush means is (flush 2), in [`crate::volume`].
 
@@ -60,12 +60,17 @@ impl Flusher {
             true => Some(Ok(())),
             false => self.volume.failure().map(Err),
         };
-        let turn = match self.group_commit.join(stop) {
+        let turn = match self.group_commit.join(target, stop) {
             Ok(turn) => turn,
             Err(outcome) => return outcome,
         };
         self.volume.write().note_flush();
-        self.flush_log(&turn)
+        let flushed = self.flush_log(&turn);
+        if let Some(failure) = self.volume.failure() {
+            // No later flush will do it.
+            self.completions.finish(u64::MAX, &Err(failure));
+        }
+        flushed
     }
 
     /// Has everything written that was committed up to `up_to` or before the call, whichever is
@@ -73,10 +78,13 @@ impl Flusher {
     pub(crate) fn write_up_to(&self, up_to: CommitSeq) -> Result<()> {
         {
             let mut engine = self.volume.write();
-            if self.durable_seq() >= up_to.0.min(engine.commit_seq()) {
+            let target = up_to.0.min(engine.commit_seq());
+            if self.durable_seq() >= target {
                 return self.volume.failure().map_or(Ok(()), Err);
             }
-            engine.close_partial();
+            if target > engine.log().closed_commit_seq() {
+                engine.close_partial();
+            }
         }
         self.volume.write_queued()
     }
@@ -124,14 +132,17 @@ impl Flusher {
         Ok(is_worth_it)
     }
 
-    /// Writes everything that is in the order of the log, and makes it durable.
+    /// Writes what has been closed of the log, and makes it durable. The open partial segment is
+    /// closed if somebody waits for a commit in it.
     fn flush_log(&self, turn: &FlushTurn<'_>) -> Result<()> {
         // Callers that have arrived by now have committed what the flush covers (flush 1).
-        let began = turn.begin();
+        let (began, wanted) = turn.begin();
         let (commit_seq, partial_seq) = {
             let mut engine = self.volume.write();
-            engine.close_partial();
-            (engine.commit_seq(), engine.log().seq().saturating_sub(1))
+            if wanted > engine.log().closed_commit_seq() {
+                engine.close_partial();
+            }
+            (engine.log().closed_commit_seq(), engine.log().seq().saturating_sub(1))
         };
         self.volume.write_queued()?;
         self.volume.flush_device()?;

@@ -17,6 +17,8 @@ pub(crate) struct MainHead {
     /// The segment in which the log continues. It is chosen ahead, because every header names it.
     pub(super) next_segment: Option<SegmentNo>,
     pub(super) open: Option<Partial>,
+    /// The last commit of which nothing lies in the open partial segment.
+    pub(super) closed_commit_seq: u64,
 }
 
 impl MainHead {
@@ -28,7 +30,15 @@ impl MainHead {
         next_segment: Option<SegmentNo>,
     ) -> Self {
         let HeadPosition { segment, offset_bytes } = at;
-        Self { segment, offset_bytes, seq, prev_crc32c, next_segment, open: None }
+        Self {
+            segment,
+            offset_bytes,
+            seq,
+            prev_crc32c,
+            next_segment,
+            open: None,
+            closed_commit_seq: 0,
+        }
     }
 
     /// Where the open partial segment starts, or the next one.
@@ -39,6 +49,11 @@ impl MainHead {
     /// The number of that partial segment.
     pub(crate) const fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// The last commit that does not need this partial segment.
+    pub(crate) const fn closed_commit_seq(&self) -> u64 {
+        self.closed_commit_seq
     }
 
     /// The checksum of the partial segment before it.

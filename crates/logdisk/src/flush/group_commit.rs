@@ -24,8 +24,10 @@ struct Callers {
     is_flushing: bool,
     /// The number of the flush that began last.
     begun: u64,
-    /// Callers for which no flush has begun yet.
+    /// Callers for which no flush has begun yet, and the last commit that one of them, or the disk
+    /// itself, wants durable.
     waiting: u32,
+    wanted: u64,
     /// Callers for which the flush under way was begun.
     covered: u32,
     /// The callers that the last flush released, when it did, and how many have arrived since.
@@ -79,9 +81,11 @@ impl DelayBenefit {
 }
 
 impl Callers {
-    fn begin(&mut self) {
+    /// Records that a flush begins; returns the last commit that it must cover.
+    fn begin(&mut self) -> u64 {
         self.begun += 1;
         self.covered = std::mem::take(&mut self.waiting);
+        std::mem::take(&mut self.wanted)
     }
 
     /// Records that a flush ended that took `time`.
@@ -122,10 +126,11 @@ pub(super) struct GroupCommit {
 pub(super) struct FlushTurn<'a>(&'a GroupCommit);
 
 impl FlushTurn<'_> {
-    /// Notes that a flush begins. It covers the callers that have arrived by now.
-    pub(super) fn begin(&self) -> Timestamp {
-        self.0.callers.lock().begin();
-        self.0.clock.now()
+    /// Notes that a flush begins. It covers the callers that have arrived by now. Returns when it
+    /// began, and the last commit that it must make durable.
+    pub(super) fn begin(&self) -> (Timestamp, u64) {
+        let wanted = self.0.callers.lock().begin();
+        (self.0.clock.now(), wanted)
     }
 
     /// Notes that the flush has succeeded that began at `began`.
@@ -149,12 +154,17 @@ impl GroupCommit {
         Self { callers: Mutex::default(), ended: Condvar::new(), complete: Condvar::new(), clock }
     }
 
-    /// Waits for the right to flush on behalf of a caller that needs its commits made durable, or
-    /// until `stop` returns why the caller need not flush any more. A thread that gets the right
-    /// also waits for others that are expected soon.
-    pub(super) fn join<T>(&self, stop: impl Fn() -> Option<T>) -> Result<FlushTurn<'_>, T> {
+    /// Waits for the right to flush on behalf of a caller that needs the commits up to `wanted` made
+    /// durable, or until `stop` returns why the caller need not flush any more. A thread that gets
+    /// the right also waits for others that are expected soon.
+    pub(super) fn join<T>(
+        &self,
+        wanted: u64,
+        stop: impl Fn() -> Option<T>,
+    ) -> Result<FlushTurn<'_>, T> {
         let mut callers = self.callers.lock();
         callers.waiting += 1;
+        callers.wanted = callers.wanted.max(wanted);
         callers.arrived += 1;
         if callers.arrived == callers.released {
             self.complete.notify_one();
@@ -175,10 +185,14 @@ impl GroupCommit {
         }
     }
 
-    /// Waits for the right to flush on behalf of the disk itself, or until `stop` returns why it
-    /// cannot be had.
+    /// Waits for the right to flush everything on behalf of the disk itself, or until `stop` returns
+    /// why it cannot be had.
     pub(super) fn take_turn<T>(&self, stop: impl Fn() -> Option<T>) -> Result<FlushTurn<'_>, T> {
-        self.wait_for_turn(&mut self.callers.lock(), stop)
+        let mut callers = self.callers.lock();
+        let turn = self.wait_for_turn(&mut callers, stop)?;
+        callers.wanted = u64::MAX;
+        drop(callers);
+        Ok(turn)
     }
 
     /// Waits until no other thread flushes, or until `stop` returns why the flush is not needed any

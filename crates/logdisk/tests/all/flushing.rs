@@ -431,6 +431,26 @@ fn a_list_that_has_not_changed_is_flushed_without_a_flush_of_the_device() {
 }
 
 #[test]
+fn a_flush_of_a_list_leaves_in_memory_what_others_did_later() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    let disk = new_disk(Arc::clone(&device));
+    let [list, other] = [(); 2].map(|()| new_list(&disk));
+    // From now on the disk notes which lists change.
+    disk.flush_list(View::HEAD, list).expect("flushed");
+    put(&disk, list, 1);
+    let mut filling = Aru::new(View::HEAD);
+    filling.write_pages(other, 0, vec![7; SEGMENT_BYTES as usize]);
+    disk.commit(filling).expect("there is room");
+    put(&disk, other, 2);
+    disk.flush_list(View::HEAD, list).expect("flushed");
+    // Nothing is done when the disk is closed.
+    std::mem::forget(disk);
+    let disk = open(device);
+    assert!(disk.record(View::HEAD, list, 0).expect("readable").is_some());
+    assert_eq!(disk.record(View::HEAD, other, 0).expect("readable"), None);
+}
+
+#[test]
 fn a_list_that_was_flushed_in_a_new_branch_is_there_after_a_crash() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
     let disk = new_disk(Arc::clone(&device));
@@ -477,4 +497,50 @@ fn who_waits_for_durability_is_told_by_the_thread_that_flushes_or_when_the_disk_
     wait_for(put(&disk, list, 100));
     drop(disk);
     assert!(matches!(calls.try_recv(), Ok(Err(Error::Failed(_)))));
+}
+
+/// A device that fails to write once it is broken.
+struct Breaking {
+    device: MemoryDevice,
+    is_broken: AtomicBool,
+}
+
+impl Device for Breaking {
+    fn len_bytes(&self) -> u64 {
+        self.device.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.is_broken.load(Ordering::Relaxed) {
+            let (len_bytes, source) = (bytes.len() as u64, std::io::ErrorKind::Other.into());
+            return Err(dendro_device::Error::Io { operation: "write", offset, len_bytes, source });
+        }
+        self.device.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.device.discard(offset, len_bytes)
+    }
+}
+
+#[test]
+fn who_waits_for_durability_is_told_when_anothers_flush_fails() {
+    let device = MemoryDevice::new(DEVICE_BYTES);
+    let device = Arc::new(Breaking { device, is_broken: AtomicBool::new(false) });
+    let disk = new_disk(Arc::clone(&device) as _);
+    let list = new_list(&disk);
+    let (told, calls) = mpsc::channel();
+    device.is_broken.store(true, Ordering::Relaxed);
+    let seq = put(&disk, list, 1);
+    disk.when_durable(seq, Box::new(move |outcome| drop(told.send(outcome))));
+    disk.flush(seq).expect_err("nothing can be written");
+    assert!(matches!(calls.try_recv(), Ok(Err(_))));
 }
