@@ -5,6 +5,7 @@
 //! does the same work whatever kinds there are.
 
 use dendro_base::sync::{Arc, Mutex};
+use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Op, Outlasts, View};
 
 use super::engine::Engine;
@@ -33,7 +34,10 @@ impl<E: Engine> Session<'_, E> {
                 Err(error) => Err(error),
             },
             // The end of the process is not the end of the machine.
-            2 => disk.flush_for(Outlasts::Process, seq).map(|()| None),
+            2 => disk.flush_for(Outlasts::Process, seq).map(|()| {
+                self.life.written = self.life.written.max(entry);
+                None
+            }),
             3 => self.flush_list(),
             _ => {
                 self.await_durable(seq, entry);
@@ -43,7 +47,13 @@ impl<E: Engine> Session<'_, E> {
         match flushed {
             Ok(Some(entry)) => self.trace.promise(entry, self.device.recorded_count()),
             Ok(None) => {}
-            Err(error) => self.notice(&format!("a flush failed: {error}"))?,
+            Err(error) => return self.notice(&format!("a flush failed: {error}")),
+        }
+        if kind < 2 && seq == CommitSeq::LATEST {
+            self.hear();
+            if !self.awaited.is_empty() {
+                return Err("everything is durable, and who waits for it was not told".to_owned());
+            }
         }
         Ok(())
     }
@@ -73,6 +83,17 @@ impl<E: Engine> Session<'_, E> {
             changed = Some(entry);
         }
         None
+    }
+
+    /// The last commit before which a list had other contents, if that is not long ago.
+    fn before_last_change(&self, view: View, list: Lid) -> Option<CommitSeq> {
+        let content = head_state(&self.life.state.contents, view).list(list);
+        let commits = self.life.commits.iter().rev().take(MAX_LOOKED_BACK);
+        let mut states = commits.map(|&(seq, entry)| (seq, &self.trace.state(entry).contents));
+        let differs = |contents: &ModelVersions| {
+            contents.state(view).is_ok_and(|state| state.list(list) != content)
+        };
+        states.find(|(_, contents)| differs(contents)).map(|(seq, _)| seq)
     }
 
     /// Has it told when what is committed up to `seq`, which is the state `entry`, is durable.
@@ -111,7 +132,13 @@ impl<E: Engine> Session<'_, E> {
                 for op in unit {
                     refused.push(op.clone());
                 }
-                refused.require_record(list, u64::MAX, Some(b"nobody has this"[..].into()));
+                match self.before_last_change(view, list) {
+                    Some(seq) => refused.require_unchanged(list, seq),
+                    None => {
+                        let value = Some(b"nobody has this"[..].into());
+                        refused.require_record(list, u64::MAX, value)
+                    }
+                };
                 if disk.try_commit(&mut refused).is_ok() {
                     return Err("a unit was committed whose condition does not hold".to_owned());
                 }

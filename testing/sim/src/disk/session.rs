@@ -61,6 +61,8 @@ pub(super) struct Life<D> {
     opened_at: usize,
     /// The numbers of commits since then, and which state each made.
     pub(super) commits: Vec<(CommitSeq, usize)>,
+    /// The state that outlasts the end of the process.
+    pub(super) written: usize,
 }
 
 impl<D> Life<D> {
@@ -121,7 +123,7 @@ fn open<E: Engine>(
         format!("{not_found}; unlike state {newest}: {}", system.explain(&found, state))
     })?;
     let state = trace.state(entry).clone();
-    Ok(Life { disk, state, opened_at: entry, commits: Vec::new() })
+    Ok(Life { disk, state, opened_at: entry, commits: Vec::new(), written: entry })
 }
 
 /// Whether a branch was made from a moment, or another client may have lists of the same numbers.
@@ -568,9 +570,13 @@ impl<'a, E: Engine> Session<'a, E> {
         // What a failed flush has doomed would be there and not be there. A set flushes when it is
         // dropped.
         system.restore_faults(device);
+        let written = life.written;
         drop(life);
         let life =
             open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
+        if life.opened_at < written {
+            return Err(format!("state {} was written, and found {}", written, life.opened_at));
+        }
         Ok(Session::begin(system, device, rng, generator, trace, life))
     }
 }
