@@ -122,11 +122,12 @@ impl BlockDevice {
         })
     }
 
-    /// Waits until a commit is durable, if that is wanted.
+    /// Makes `commit` durable and all that precede it, if that is wanted; without one, everything:
+    /// a request with nothing to change still makes durable what others have done before it.
     fn settle(&self, commit: Option<CommitSeq>, is_durable: bool) -> Result<()> {
-        match commit {
-            Some(commit) if is_durable => Ok(self.disk.flush(commit)?),
-            _ => Ok(()),
+        match is_durable {
+            true => Ok(self.disk.flush(commit.unwrap_or(CommitSeq::LATEST))?),
+            false => Ok(()),
         }
     }
 
@@ -244,11 +245,11 @@ impl Export for BlockDevice {
     fn trim(&self, offset: u64, len_bytes: u64, is_durable: bool) -> dendro_nbd::Result<()> {
         // Whole pages only: parts of pages take no less space when they are zeros.
         let pages = offset.div_ceil(PAGE_BYTES)..(offset + len_bytes) / PAGE_BYTES;
-        if pages.is_empty() {
-            return Ok(());
+        if !pages.is_empty() {
+            free_pages(&*self.disk, self.view, pages)?;
         }
-        let commit = free_pages(&*self.disk, self.view, pages)?;
-        Ok(self.settle(commit, is_durable)?)
+        // A page that was a hole already may be one by a later commit than the last of these.
+        Ok(self.settle(None, is_durable)?)
     }
 
     fn flush(&self) -> dendro_nbd::Result<()> {

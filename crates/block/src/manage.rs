@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
-    Aru, ClientKind, CommitSeq, GROUP_PAGES, ListHints, LogicalDisk, MAX_PAGE_COUNT,
-    MAX_UNIT_GROUPS, Versions, View, make_client,
+    Aru, ClientKind, GROUP_PAGES, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_UNIT_GROUPS,
+    Versions, View, make_client,
 };
 
 use crate::CONTENT;
@@ -55,22 +55,17 @@ fn find_size(disk: &dyn LogicalDisk, view: View) -> Result<Option<u64>> {
     }
 }
 
-/// Frees all pages of `pages`, in as many units as that takes. Returns the last one.
-pub(crate) fn free_pages(
-    disk: &dyn LogicalDisk,
-    view: View,
-    pages: Range<u64>,
-) -> Result<Option<CommitSeq>> {
-    let mut last = None;
+/// Frees all pages of `pages`, in as many units as that takes.
+pub(crate) fn free_pages(disk: &dyn LogicalDisk, view: View, pages: Range<u64>) -> Result<()> {
     let mut at = pages.start;
     while let Some(first) = disk.next_data(view, CONTENT, at)?.filter(|first| *first < pages.end) {
         let end = ((first / UNIT_PAGES + 1) * UNIT_PAGES).min(pages.end);
         let mut unit = Aru::new(view);
         unit.punch_pages(CONTENT, first, end - first).set_reclaims();
-        last = Some(disk.commit(unit)?);
+        disk.commit(unit)?;
         at = end;
     }
-    Ok(last)
+    Ok(())
 }
 
 /// The size of a device.

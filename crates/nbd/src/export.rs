@@ -58,7 +58,8 @@ pub struct Extent {
 /// Changes are asked for only where [`Self::is_read_only`] says no.
 ///
 /// What [`Self::flush`] makes durable is everything that was done before on this device, by any
-/// connection, because the server tells clients so.
+/// connection, because the server tells clients so. A change that is to be durable does the same,
+/// even where nothing is left to be changed.
 pub trait Export: Send + Sync {
     /// Its size. It may become larger while the export is open, and no smaller.
     fn size_bytes(&self) -> u64;

@@ -74,7 +74,8 @@ fn invalid(why: impl Into<String>) -> Failure {
     Failure::new(Errno::Invalid, why)
 }
 
-/// Which flags a command may have besides `FUA`, which all may have.
+/// Which flags a command may have besides `FUA`, which all may have. It matters for those that
+/// change something.
 fn other_flags(command: u16) -> Option<u16> {
     Some(match command {
         command::READ => command_flag::DF,

@@ -19,7 +19,12 @@ fn what_is_written_is_read_by_another_connection() {
     other.ask((command::WRITE_ZEROES, 0), 4004, 6, b"").unwrap().unwrap();
     assert_eq!(one.read(4000, 14).unwrap().unwrap().data, b"some\0\0\0\0\0\0 acr");
     one.ask((command::TRIM, 0), 0, 8192, b"").unwrap().unwrap();
-    assert_eq!(one.ask((command::CACHE, 0), 0, 8192, b"").unwrap().error, 0);
+    for flags in [0, flag::FUA] {
+        assert_eq!(one.ask((command::CACHE, flags), 0, 8192, b"").unwrap().error, 0);
+    }
+    // It means nothing where nothing is written.
+    one.ask((command::READ, flag::FUA), 0, 512, b"").unwrap().unwrap();
+    one.ask((command::FLUSH, flag::FUA), 0, 0, b"").unwrap().unwrap();
 }
 
 #[test]
