@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dendro_base::sync::RwLock;
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
     Aru, CommitSeq, GROUP_PAGES, LogicalDisk, MAX_PAGE_COUNT, Op, PageParts, ScanPlace, ScanPoint,
@@ -33,6 +34,10 @@ pub struct BlockDevice {
     size_bytes: AtomicU64,
     is_read_only: bool,
     description: String,
+    /// Locked alone while parts of pages are zeroed unless the pages are holes. Whoever could make
+    /// a page of a hole shares it, until the unit is committed. Nothing is locked beneath it but
+    /// what the disk locks.
+    holes: RwLock<()>,
 }
 
 impl std::fmt::Debug for BlockDevice {
@@ -64,7 +69,7 @@ impl BlockDevice {
             free_pages(&*disk, view, size_bytes / PAGE_BYTES..MAX_PAGE_COUNT)?;
         }
         let size_bytes = AtomicU64::new(size_bytes);
-        Ok(Self { disk, view, size_bytes, is_read_only, description })
+        Ok(Self { disk, view, size_bytes, is_read_only, description, holes: RwLock::new(()) })
     }
 
     /// Notes that the device has become longer.
@@ -99,27 +104,49 @@ impl BlockDevice {
         Ok(())
     }
 
-    fn commit<'a>(&self, build: impl FnOnce(&mut Aru<'a>)) -> Result<CommitSeq> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<CommitSeq> {
         let mut unit = Aru::new(self.view);
-        build(&mut unit);
+        unit.write_bytes(CONTENT, offset, data);
+        let _holes = self.holes.read();
         Ok(self.disk.commit(unit)?)
     }
 
-    /// Makes a range zeros, which one unit has room for: holes, if they may be.
-    fn zero_part(&self, offset: u64, len_bytes: u64, may_be_hole: bool) -> Result<CommitSeq> {
-        let parts = PageParts::of(offset, len_bytes);
-        self.commit(|unit| {
-            for part in [parts.head, parts.tail].into_iter().flatten() {
+    fn is_hole(&self, page: u64) -> Result<bool> {
+        Ok(self.disk.next_data(self.view, CONTENT, page)? != Some(page))
+    }
+
+    /// Makes a range zeros, which one unit has room for: holes, if they may be. `None` if nothing
+    /// is to be done.
+    fn zero_part(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        may_be_hole: bool,
+    ) -> Result<Option<CommitSeq>> {
+        let PageParts { head, body, tail } = PageParts::of(offset, len_bytes);
+        let mut unit = Aru::new(self.view);
+        // A write between the look at the pages and the unit would be undone in part.
+        let has_edges = head.is_some() || tail.is_some();
+        let _holes = (may_be_hole && has_edges).then(|| self.holes.write());
+        for part in [head, tail].into_iter().flatten() {
+            // A page of zeros would take the place of a hole for nothing.
+            if !(may_be_hole && self.is_hole(part.page_index)?) {
                 let at = part.page_index * PAGE_BYTES + part.from as u64;
                 unit.write_bytes(CONTENT, at, vec![0; part.len_bytes()]);
             }
-            let (first_page, count) = (parts.body.start, parts.body.end - parts.body.start);
+        }
+        if !body.is_empty() {
+            let (first_page, count) = (body.start, body.end - body.start);
             if may_be_hole {
                 unit.punch_pages(CONTENT, first_page, count).set_reclaims();
             } else {
                 unit.push(Op::ZeroPages { list: CONTENT, first_page, count });
             }
-        })
+        }
+        if unit.ops().is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(self.disk.commit(unit)?))
     }
 
     /// Makes `commit` durable and all that precede it, if that is wanted; without one, everything:
@@ -141,7 +168,7 @@ impl BlockDevice {
         let (mut at, end) = (offset, offset + len_bytes);
         while at < end {
             let next = ((at / ZERO_BYTES + 1) * ZERO_BYTES).min(end);
-            last = Some(self.zero_part(at, next - at, may_be_hole)?);
+            last = self.zero_part(at, next - at, may_be_hole)?.or(last);
             at = next;
         }
         Ok(last)
@@ -225,9 +252,7 @@ impl Export for BlockDevice {
     }
 
     fn write(&self, offset: u64, data: &[u8], is_durable: bool) -> dendro_nbd::Result<()> {
-        let commit = self.commit(|unit| {
-            unit.write_bytes(CONTENT, offset, data);
-        })?;
+        let commit = self.write_at(offset, data)?;
         Ok(self.settle(Some(commit), is_durable)?)
     }
 

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::Rng;
 use dendro_disk::model::ModelDisk;
@@ -105,6 +106,75 @@ fn what_is_zeroed_is_a_hole_unless_it_must_not_be() {
     assert_eq!(device.extents(0, SIZE, 10).unwrap(), expected);
     assert_eq!(device.extents(0, SIZE, 3).unwrap(), expected[..3]);
     assert_eq!(device.extents(9000, 100, 10).unwrap(), [extent(100, false)]);
+}
+
+#[test]
+fn zeroing_parts_of_pages_of_a_hole_leaves_a_hole() {
+    let disk = volume(32 << 20);
+    make_device(&*disk, SIZE);
+    let device = open_device(Arc::clone(&disk) as _, View::HEAD);
+    device.write(40960, &[1; 4096], true).unwrap();
+    let extent = |len_bytes, is_hole| Extent { len_bytes, is_hole };
+    let expected = [extent(40960, true), extent(4096, false), extent(SIZE - 45056, true)];
+    let ranges = [
+        // In one page, across the boundary of two, around whole pages, and up to data on both
+        // sides.
+        (512, 512),
+        (4000, 200),
+        (100, 3 * 4096),
+        (36000, 5000),
+        (45000, 5000),
+        (36000, 15000),
+    ];
+    let mut model = vec![0; SIZE as usize];
+    model[40960..45056].fill(1);
+    for (offset, len) in ranges {
+        device.zero(offset, len, true, false).unwrap();
+        // Of a page that is none, the part is zeroed.
+        model[offset as usize..(offset + len) as usize].fill(0);
+        let is_left = model[40960..45056].contains(&1);
+        let expected = if is_left { &expected[..] } else { &[extent(SIZE, true)] };
+        assert_eq!(device.extents(0, SIZE, 10).unwrap(), expected, "{offset}, {len}");
+        let mut all = vec![1; SIZE as usize];
+        device.read(0, &mut all).unwrap();
+        assert!(all == model, "{offset}, {len}");
+    }
+    // Where there must be no hole, there is none.
+    device.zero(512, 512, false, false).unwrap();
+    let expected = [extent(4096, false), extent(SIZE - 4096, true)];
+    assert_eq!(device.extents(0, SIZE, 10).unwrap(), expected);
+}
+
+/// Of a write and a zeroing at the same time, the later one wins everywhere.
+#[test]
+fn a_write_is_not_undone_in_part_by_zeroes_around_a_hole() {
+    let disk = volume(64 << 20);
+    make_device(&*disk, SIZE);
+    let device = open_device(disk, View::HEAD);
+    let (device, begun) = (&device, &AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for round in 1..1000 {
+            device.trim(0, 3 * 4096, false).unwrap();
+            let writer = scope.spawn(move || {
+                begun.store(round, Ordering::SeqCst);
+                device.write(0, &[1; 3 * 4096], false).unwrap();
+            });
+            while begun.load(Ordering::SeqCst) != round {
+                std::hint::spin_loop();
+            }
+            // So that each of the two is the first at times.
+            for _ in 0..round % 100 * 20 {
+                std::hint::spin_loop();
+            }
+            device.zero(100, 3 * 4096 - 200, true, false).unwrap();
+            writer.join().unwrap();
+            let mut read = [2; 3 * 4096];
+            device.read(0, &mut read).unwrap();
+            let zeroed = &read[100..3 * 4096 - 100];
+            assert!(zeroed.iter().all(|byte| *byte == zeroed[0]), "round {round}");
+            assert_eq!((read[99], read[3 * 4096 - 100]), (1, 1), "round {round}");
+        }
+    });
 }
 
 /// Ranges of many groups take several units.

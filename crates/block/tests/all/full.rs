@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use dendro_base::Rng;
-use dendro_disk::View;
-use dendro_nbd::{Errno, Export};
+use dendro_block::Devices;
+use dendro_disk::{LogicalDisk, Versions, View};
+use dendro_nbd::{Errno, Export, Exports};
 
 use crate::{make_device, open_device, volume};
 
@@ -10,7 +13,7 @@ use crate::{make_device, open_device, volume};
 fn a_full_volume_refuses_writes_and_takes_trims() {
     let disk = volume(16 << 20);
     make_device(&*disk, 1 << 30);
-    let device = open_device(std::sync::Arc::clone(&disk) as _, View::HEAD);
+    let device = open_device(Arc::clone(&disk) as _, View::HEAD);
     let mut data = vec![0; 256 << 10];
     Rng::new(1).fill(&mut data);
     let mut written = 0;
@@ -33,4 +36,40 @@ fn a_full_volume_refuses_writes_and_takes_trims() {
     for at in (0..written / 2).step_by(data.len()) {
         device.write(at, &data, false).unwrap();
     }
+}
+
+/// Parts of pages of a hole take no space when they are zeroed. Pages of zeros would let writes
+/// in beside the quota later.
+#[test]
+fn zeroes_of_parts_of_pages_do_not_get_around_a_quota() {
+    const LIMIT_BYTES: u64 = 1 << 20;
+    let disk = volume(64 << 20);
+    let devices = Devices::new(Arc::clone(&disk) as Arc<dyn Versions>, false);
+    devices.create("disk", 32 << 20).unwrap();
+    let head = disk.versions().branch_named("disk").unwrap().head();
+    disk.set_quota(head.branch, Some(LIMIT_BYTES)).unwrap();
+    let device = devices.open("disk").unwrap();
+    let used_bytes = || disk.quota(head).unwrap().used_bytes;
+    let used_before = used_bytes();
+    for page in 0..8192 {
+        device.zero(page * 4096 + 512, 512, true, false).unwrap();
+    }
+    device.zero(1, (32 << 20) - 2, true, false).unwrap();
+    assert_eq!(used_bytes(), used_before);
+    let mut data = [0; 4096];
+    Rng::new(1).fill(&mut data);
+    let mut written = 0;
+    for page in 0..8192 {
+        device.zero(page * 4096 + 512, 512, true, false).unwrap();
+        match device.write(page * 4096, &data, false) {
+            Ok(()) => written += 1,
+            Err(why) => assert_eq!(why.errno, Errno::NoSpace, "{why}"),
+        }
+    }
+    assert!((200..256).contains(&written), "{written} pages");
+    assert!(used_bytes() <= LIMIT_BYTES);
+    // Parts of pages that have data can be zeroed, and pages can be freed.
+    device.zero(512, 512, true, false).unwrap();
+    device.trim(0, 8192, false).unwrap();
+    device.write(32768 * 4, &data, false).unwrap();
 }
