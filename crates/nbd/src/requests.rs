@@ -126,7 +126,9 @@ fn check(
     }
     if matches!(command, command::READ | command::WRITE) && len_bytes > MAX_LEN_BYTES {
         let why = format!("{len_bytes} bytes are more than {MAX_LEN_BYTES} in one request");
-        return Err(Failure::new(Errno::Overflow, why));
+        // The protocol has the number for replies that would be too long, and for nothing else.
+        let errno = if command == command::READ { Errno::Overflow } else { Errno::Invalid };
+        return Err(Failure::new(errno, why));
     }
     let is_durable = has(command_flag::FUA);
     Ok(match command {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dendro_base::Rng;
 use dendro_nbd::MAX_CONNECTIONS;
-use dendro_nbd::testing::{command, option, string, take_any};
+use dendro_nbd::testing::{command, flag, option, string, take_any};
 
 use crate::Served;
 
@@ -76,15 +76,20 @@ fn one_connection_too_many_is_closed_at_once() {
 }
 
 #[test]
-fn a_write_that_is_too_long_is_refused_without_memory_for_it() {
-    let served = Served::new();
+fn a_request_that_is_too_long_is_refused_without_memory_for_it() {
+    let served = Served::with(40 << 20, None);
     let mut client = served.open("disk");
     let len_bytes = (32 << 20) + 4096;
     client.send((command::WRITE, 0), 0, len_bytes, b"").unwrap();
     for _ in 0..len_bytes / 4096 {
         client.send_raw(&[1; 4096]).unwrap();
     }
-    assert_eq!(client.receive().unwrap().1.error, 28);
+    // EINVAL for a write, and EOVERFLOW for a read alone.
+    assert_eq!(client.receive().unwrap().1.error, 22);
+    for flags in [0, flag::DF] {
+        let read = client.ask((command::READ, flags), 0, len_bytes, b"").unwrap();
+        assert_eq!(read.error, 75);
+    }
     assert_eq!(client.read(0, 512).unwrap().unwrap().data, [0; 512]);
 }
 

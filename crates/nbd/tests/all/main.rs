@@ -33,11 +33,15 @@ impl Served {
     }
 
     fn with_tls(tls: Option<TlsConfig>) -> Self {
+        Self::with(SIZE_BYTES, tls)
+    }
+
+    fn with(size_bytes: usize, tls: Option<TlsConfig>) -> Self {
         let directory = TempDir::new().unwrap();
         let socket = directory.path().join("socket");
         let listener = Listener::Unix(UnixListener::bind(&socket).unwrap());
-        let disk = Arc::new(MemoryExport::new(SIZE_BYTES, false));
-        let old = Arc::new(MemoryExport::new(SIZE_BYTES, true));
+        let disk = Arc::new(MemoryExport::new(size_bytes, false));
+        let old = Arc::new(MemoryExport::new(size_bytes, true));
         let exports = MemoryExports(vec![("disk", Arc::clone(&disk)), ("old", old)]);
         let server = Server::start(listener, Arc::new(exports), tls).unwrap();
         Self { server, disk, socket, _directory: directory }
