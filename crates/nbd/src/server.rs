@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -26,6 +26,19 @@ pub const MAX_CONNECTIONS: usize = 128;
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, as for lack of memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// How long a client at a port may be silent until its kernel is asked whether it is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// How long after that it is asked again.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often it is asked.
+const KEEPALIVE_COUNT: u32 = 6;
+/// When a client is given up that has answered nothing, or has taken nothing of a reply.
+const GONE_AFTER: Duration = Duration::from_secs(120);
+const _: () = assert!(
+    GONE_AFTER.as_secs()
+        == KEEPALIVE_IDLE.as_secs() + KEEPALIVE_INTERVAL.as_secs() * KEEPALIVE_COUNT as u64
+);
 
 /// Where clients connect.
 #[derive(Debug)]
@@ -71,13 +84,24 @@ impl Listener {
             Self::Tcp(listener) => {
                 let stream = listener.accept()?.0;
                 stream.set_nodelay(true)?;
-                // Clients whose machine has gone are noticed some time.
-                sockopt::set_socket_keepalive(&stream, true)?;
+                notice_when_it_is_gone(&stream)?;
                 // What is done with it is the same for each stream socket.
                 Ok(UnixStream::from(OwnedFd::from(stream)))
             }
         }
     }
+}
+
+/// Ends a connection whose client's machine has gone. Until then its device can be neither deleted
+/// nor rolled back, and the kernel by itself would take two hours.
+fn notice_when_it_is_gone(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
+    // While a reply is under way, nobody asks. This limits both.
+    sockopt::set_tcp_user_timeout(stream, GONE_AFTER.as_millis() as u32)?;
+    Ok(())
 }
 
 /// A server. It stops when this value is dropped.
@@ -257,5 +281,23 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.shared.connections.lock().open.remove(&self.number);
         self.shared.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_at_a_port_whose_machine_has_gone_is_given_up_after_two_minutes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let _client = TcpStream::connect(address).expect("it listens");
+        let accepted = Listener::Tcp(listener).accept().expect("a client has connected");
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(Duration::from_secs(60)));
+        assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(Duration::from_secs(10)));
+        assert_eq!(sockopt::tcp_keepcnt(&accepted), Ok(6));
+        assert_eq!(sockopt::tcp_user_timeout(&accepted), Ok(120_000));
     }
 }
