@@ -239,11 +239,27 @@ fn a_port_of_this_machine_needs_no_certificates() {
     scratch.dendro(["block", "create", &format!("{}/disk", scratch.image()), "1G"]).succeeds();
     let (server, uri) = serve(&scratch, &["--listen", "localhost:0"]);
     let address = uri.strip_prefix("nbd://").unwrap();
+    assert!(address.starts_with("localhost:"), "{uri}");
     let mut client = Client::connect(std::net::TcpStream::connect(address).unwrap()).unwrap();
     assert_eq!(client.go("disk").unwrap().0, 1);
     client.write(5, b"bytes", 1).unwrap().unwrap();
     assert_eq!(client.read(4, 7).unwrap().unwrap().data, b"\0bytes\0");
     end(server);
+}
+
+/// A client compares it with the certificate.
+#[test]
+fn the_host_of_a_uri_is_the_one_that_was_given() {
+    let scratch = Scratch::with_volume();
+    let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../nbd/tests/tls");
+    for host in ["localhost", "127.0.0.1"] {
+        let listen = format!("{host}:0");
+        let (server, uri) =
+            serve(&scratch, &["--listen", &listen, "--tls-certificates", certificates]);
+        let port = uri.strip_prefix(&format!("nbds://{host}:")).expect(&uri);
+        assert_ne!(port.trim_end_matches('/').parse::<u16>().unwrap(), 0);
+        end(server);
+    }
 }
 
 #[test]

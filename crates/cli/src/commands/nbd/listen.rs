@@ -25,8 +25,15 @@ const EXTENSION: &str = "nbd";
 pub(super) struct Place<'a> {
     args: &'a NbdArgs,
     tls: Option<TlsConfig>,
-    /// The addresses; `None`: a socket.
-    addresses: Option<Vec<SocketAddr>>,
+    /// `None`: a socket.
+    port: Option<Port>,
+}
+
+/// A port of a host.
+struct Port {
+    /// As it was given, which is what a certificate is for; in brackets if it has colons.
+    host: String,
+    addresses: Vec<SocketAddr>,
 }
 
 /// A listener, and how clients find it.
@@ -42,16 +49,16 @@ impl<'a> Place<'a> {
     /// Checks the arguments, before anything is opened.
     pub(super) fn new(args: &'a NbdArgs) -> Result<Self, Failure> {
         let tls = args.tls_certificates.as_deref().map(read_certificates).transpose()?;
-        let addresses = args.listen.as_deref().map(|text| addresses(text, args)).transpose()?;
-        Ok(Self { args, tls, addresses })
+        let port = args.listen.as_deref().map(|text| find_port(text, args)).transpose()?;
+        Ok(Self { args, tls, port })
     }
 
     /// Listens there, by default at the socket of the volume `uuid`.
     pub(super) fn listen(self, uuid: &str) -> Result<Listening, Failure> {
-        let Self { args, tls, addresses } = self;
-        let (listener, uri, _socket) = match addresses {
-            Some(addresses) => {
-                let (listener, uri) = listen_at(&addresses, tls.is_some())?;
+        let Self { args, tls, port } = self;
+        let (listener, uri, _socket) = match port {
+            Some(port) => {
+                let (listener, uri) = listen_at(&port, tls.is_some())?;
                 (listener, uri, None)
             }
             None => {
@@ -68,15 +75,23 @@ fn read_certificates(directory: &Path) -> Result<TlsConfig, Failure> {
         .map_err(|why| Failure::new(format_args!("{}: {why}", directory.display())))
 }
 
-/// The addresses that `text` names.
-fn addresses(text: &str, args: &NbdArgs) -> Result<Vec<SocketAddr>, Failure> {
-    let with_port = text.to_socket_addrs();
-    let found =
-        with_port.or_else(|_| (text.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs());
-    let found: Vec<_> = found
-        .map_err(|error| usage(format_args!("{text}: no address, as HOST or HOST:PORT: {error}")))?
-        .collect();
-    let is_open = found.iter().any(|address| !address.ip().is_loopback());
+/// The port that `text` names.
+fn parse_port(text: &str) -> io::Result<Port> {
+    let (host, addresses) = match (text.to_socket_addrs(), text.rsplit_once(':')) {
+        (Ok(addresses), Some((host, _))) => (host, addresses),
+        _ => (text, (text.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs()?),
+    };
+    let host = host.trim_matches(['[', ']']);
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    Ok(Port { host, addresses: addresses.collect() })
+}
+
+/// The port that `text` names, if clients may be let in there.
+fn find_port(text: &str, args: &NbdArgs) -> Result<Port, Failure> {
+    let found = parse_port(text).map_err(|error| {
+        usage(format_args!("{text}: no address, as HOST or HOST:PORT: {error}"))
+    })?;
+    let is_open = found.addresses.iter().any(|address| !address.ip().is_loopback());
     if is_open && args.tls_certificates.is_none() && !args.allow_plain {
         return Err(usage(format_args!(
             "{text}: other machines could read and write there; --tls-certificates DIR lets in \
@@ -86,12 +101,13 @@ fn addresses(text: &str, args: &NbdArgs) -> Result<Vec<SocketAddr>, Failure> {
     Ok(found)
 }
 
-fn listen_at(addresses: &[SocketAddr], is_encrypted: bool) -> Result<(Listener, String), Failure> {
+fn listen_at(port: &Port, is_encrypted: bool) -> Result<(Listener, String), Failure> {
+    let Port { host, addresses } = port;
     let named = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let listener = TcpListener::bind(addresses)
+    let listener = TcpListener::bind(&**addresses)
         .map_err(|error| Failure::new(format_args!("{}: {error}", named())))?;
     let scheme = if is_encrypted { "nbds" } else { "nbd" };
-    let uri = format!("{scheme}://{}", listener.local_addr()?);
+    let uri = format!("{scheme}://{host}:{}", listener.local_addr()?.port());
     Ok((Listener::Tcp(listener), uri))
 }
 
@@ -157,5 +173,27 @@ fn remove_dead(path: &Path) -> Result<(), Failure> {
             Err(error) => fail(&error),
             Ok(_) => fail(&"another process listens there"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_as_it_was_given() {
+        let cases = [
+            ("localhost", "localhost", DEFAULT_PORT),
+            ("localhost:7", "localhost", 7),
+            ("127.0.0.1", "127.0.0.1", DEFAULT_PORT),
+            ("127.0.0.1:7", "127.0.0.1", 7),
+            ("::1", "[::1]", DEFAULT_PORT),
+            ("[::1]", "[::1]", DEFAULT_PORT),
+            ("[::1]:7", "[::1]", 7),
+        ];
+        for (text, host, port) in cases {
+            let found = parse_port(text).expect("an address");
+            assert_eq!((&*found.host, found.addresses[0].port()), (host, port), "{text}");
+        }
     }
 }
