@@ -33,12 +33,6 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// How often it is asked.
 const KEEPALIVE_COUNT: u32 = 6;
-/// When a client is given up that has answered nothing, or has taken nothing of a reply.
-const GONE_AFTER: Duration = Duration::from_secs(120);
-const _: () = assert!(
-    GONE_AFTER.as_secs()
-        == KEEPALIVE_IDLE.as_secs() + KEEPALIVE_INTERVAL.as_secs() * KEEPALIVE_COUNT as u64
-);
 
 /// Where clients connect.
 #[derive(Debug)]
@@ -99,8 +93,6 @@ fn notice_when_it_is_gone(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
-    // While a reply is under way, nobody asks. This limits both.
-    sockopt::set_tcp_user_timeout(stream, GONE_AFTER.as_millis() as u32)?;
     Ok(())
 }
 
@@ -298,6 +290,5 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(Duration::from_secs(60)));
         assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(Duration::from_secs(10)));
         assert_eq!(sockopt::tcp_keepcnt(&accepted), Ok(6));
-        assert_eq!(sockopt::tcp_user_timeout(&accepted), Ok(120_000));
     }
 }
