@@ -14,7 +14,7 @@ use crate::gate::Gate;
 /// That commits are durable, or that they are not yet: Volume.when_durable().
 ///
 /// It has a file descriptor that can be read from when it is known, for select(), poll() and event
-/// loops. `await` waits in one of asyncio.
+/// loops. `await` waits in one of asyncio, in any number of tasks.
 #[pyclass(module = "dendrofs", frozen)]
 pub(crate) struct Durability {
     shared: Arc<Shared>,

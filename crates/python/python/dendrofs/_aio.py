@@ -1,6 +1,7 @@
 """Waiting in an event loop of asyncio."""
 
 import asyncio
+import os
 from typing import Any
 
 
@@ -14,9 +15,12 @@ async def wait(known: Any) -> None:
             if not woken.done():
                 woken.set_result(None)
 
-        loop.add_reader(known.fileno(), wake)
+        # A loop has one callback for a descriptor, so each task that waits has a descriptor.
+        fd = os.dup(known.fileno())
         try:
+            loop.add_reader(fd, wake)
             await woken
         finally:
-            loop.remove_reader(known.fileno())
+            loop.remove_reader(fd)
+            os.close(fd)
     known.result()

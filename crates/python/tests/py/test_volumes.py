@@ -422,6 +422,31 @@ def test_who_waits_in_an_event_loop_can_give_up(image):
         asyncio.run(work(volume))
 
 
+def test_several_tasks_wait_for_the_same_commits(image):
+    async def wait(known):
+        await known
+
+    async def work(volume):
+        known = volume.when_durable(put(volume, 1))
+        tasks = [asyncio.ensure_future(wait(known)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in tasks)
+        # Who gives up leaves the others waiting.
+        tasks[1].cancel()
+        await asyncio.sleep(0.05)
+        assert [task.done() for task in tasks] == [False, True, False]
+        volume.flush()
+        await asyncio.wait_for(asyncio.gather(tasks[0], tasks[2]), 20)
+        assert tasks[1].cancelled()
+
+    with Volume.create(image, 32 << 20, contents="lists", threads=False) as volume:
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        asyncio.run(work(volume))
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
 def test_threads_write_at_the_same_time_while_others_read(lists):
     def write(number):
         for index in range(300):
