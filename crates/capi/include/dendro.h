@@ -2060,7 +2060,8 @@ int dendro_volume_stop_threads(const struct dendro_volume *volume);
  *
  * Returns: 0 if they do, or if there are none.
  *
- * Errors: the last error of work that has not succeeded since: EIO, ENOSPC, EROFS.
+ * Errors: the last error of work that has not succeeded since: EIO, ENOSPC, EROFS. EIO stays if a
+ * thread has ended because of a bug.
  *
  * Threads: any.
  */

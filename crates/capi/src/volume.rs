@@ -412,7 +412,8 @@ pub extern "C" fn dendro_volume_stop_threads(volume: Option<&Volume>) -> c_int {
 ///
 /// Returns: 0 if they do, or if there are none.
 ///
-/// Errors: the last error of work that has not succeeded since: EIO, ENOSPC, EROFS.
+/// Errors: the last error of work that has not succeeded since: EIO, ENOSPC, EROFS. EIO stays if a
+/// thread has ended because of a bug.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -30,6 +30,14 @@ pub enum Error {
     /// The volume has a [`Runner`](crate::Runner), or had one.
     #[error("the volume has a runner, or had one")]
     HasRunner,
+    /// A thread of a [`Runner`](crate::Runner) has panicked, which is a bug of this library or of
+    /// what was given to [`when_durable`](crate::disk::LogicalDisk::when_durable). Its work is not
+    /// done any more: open the volume again.
+    #[error("a thread of the volume's runner has panicked and ended: {why}")]
+    Panic {
+        /// What the panic says.
+        why: String,
+    },
     /// A size that no volume can have.
     #[error("{len_bytes} bytes are too few or too many for a volume")]
     BadSize {
@@ -98,6 +106,7 @@ impl Error {
                 dendro_device::Error::Open { source, .. } | dendro_device::Error::Io { source, .. },
             ) => of_io(source),
             Self::Device(_) | Self::BadSize { .. } | Self::BadSegmentSize { .. } => libc::EINVAL,
+            Self::Panic { .. } => libc::EIO,
             Self::Disk(error) => error.errno(),
             Self::Files(error) => error.errno(),
             Self::Loop => libc::ELOOP,

@@ -1,5 +1,7 @@
 //! The background threads of a volume.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -62,6 +64,8 @@ struct State {
     is_ending: bool,
     /// The last error of each kind of work, unless that work has succeeded since.
     failures: [Option<dendro_disk::Error>; WORK_COUNT],
+    /// What the first panic of a thread says. Its work is not done any more.
+    panic: Option<String>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -111,9 +115,19 @@ impl Runner {
 
     /// The last error of background work, unless that work has succeeded since. The volume says
     /// by [`Volume::read_only_reason`] whether it takes no more changes because of it.
+    ///
+    /// [`Error::Panic`] stays: a thread that has panicked has ended, and its work is not done. What
+    /// [`disk::LogicalDisk::when_durable`] was given may then be called by the closing of the
+    /// volume only.
+    ///
+    /// [`disk::LogicalDisk::when_durable`]: crate::disk::LogicalDisk::when_durable
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.shared.state.lock().failures.iter().flatten().next().cloned().map(Error::Disk)
+        let state = self.shared.state.lock();
+        match &state.panic {
+            Some(why) => Some(Error::Panic { why: why.clone() }),
+            None => state.failures.iter().flatten().next().cloned().map(Error::Disk),
+        }
     }
 
     /// Ends the threads, and waits for them.
@@ -126,10 +140,16 @@ impl Drop for Runner {
         self.shared.changed.notify_all();
         self.shared.disk.end_waiting();
         for thread in self.threads.drain(..) {
-            // A panic of the thread is a bug, and it was printed.
+            // Its panics were noted.
             let _ = thread.join();
         }
     }
+}
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 impl Shared {
@@ -164,12 +184,19 @@ impl Shared {
         }
     }
 
+    /// Does the work until the threads are to end. A panic ends it for good: what was left half
+    /// done is not to be gone on with.
     fn work(&self, work: Work) {
-        match work {
+        let done = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Log => self.write_log(),
             Work::Commit => self.commit(),
             Work::Clean => self.clean(),
             Work::Background => self.work_in_background(),
+        }));
+        if let Err(panic) = done {
+            let why = text_of(&*panic);
+            log::error!("a background thread ({work:?}) has panicked: {why}");
+            self.state.lock().panic.get_or_insert_with(|| why.to_owned());
         }
     }
 

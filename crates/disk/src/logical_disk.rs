@@ -138,8 +138,9 @@ pub trait LogicalDisk: Send + Sync {
 
     /// Returns at once, and has `then` called once when every commit up to and including `up_to`
     /// is durable, or when that has failed. The call is made by any thread, this one too, and must
-    /// not wait: it wakes an event loop, or sends a message. Work in the background makes the
-    /// commits durable soon, where the disk has such work done.
+    /// not wait: it wakes an event loop, or sends a message. Nor must it panic, which would end the
+    /// thread that calls it. Work in the background makes the commits durable soon, where the disk
+    /// has such work done.
     ///
     /// `then` is given what [`Self::flush`] would return.
     fn when_durable(&self, up_to: CommitSeq, then: Completion);

@@ -254,7 +254,8 @@ impl Volume {
         Ok(self.gate.on(py, |volume| Ok(volume.step()?))?)
     }
 
-    /// Raises the last error of the threads, unless the work has succeeded since.
+    /// Raises the last error of the threads, unless the work has succeeded since; always if a
+    /// thread has ended because of a bug.
     fn check_threads(&self, py: Python<'_>) -> PyResult<()> {
         match self.gate.background_failure(py)? {
             Some(failure) => Err(failure.into()),

@@ -169,6 +169,33 @@ fn a_full_volume_says_so_and_takes_changes_again_when_something_is_removed() {
 }
 
 #[test]
+fn a_thread_that_panics_is_a_failure_that_stays() {
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
+    let runner = Runner::start_with_interval(&volume, Duration::from_millis(50)).unwrap();
+    let put = |index: u64| {
+        let mut unit = Aru::new(volume.main());
+        unit.put_record(Volume::ROOT, index, [1]);
+        volume.disk().commit(unit).unwrap()
+    };
+    volume.disk().when_durable(put(1), Box::new(|_| panic!("on {}", "purpose")));
+    let failure = (0..2000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        runner.failure()
+    });
+    let failure = failure.expect("the panic is noted");
+    assert!(matches!(&failure, Error::Panic { why } if why == "on purpose"), "{failure}");
+    assert_eq!(failure.errno(), libc::EIO);
+    // What is told of later is told when something else makes it durable.
+    let (done, is_done) = std::sync::mpsc::channel();
+    volume.disk().when_durable(put(2), Box::new(move |outcome| drop(done.send(outcome))));
+    volume.flush().unwrap();
+    is_done.recv_timeout(Duration::from_secs(20)).expect("it is called once").unwrap();
+    assert!(matches!(runner.failure(), Some(Error::Panic { .. })));
+    runner.stop();
+    volume.close().unwrap();
+}
+
+#[test]
 fn a_check_of_files_finds_nothing_wrong_with_a_volume_of_lists() {
     let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
     let list = volume.disk().allocate_list().unwrap();
