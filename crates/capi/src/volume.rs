@@ -18,9 +18,6 @@ use crate::types::{
     DENDRO_OUTLASTS_PROCESS, DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options, Space, View,
 };
 
-/// The most bytes of a label.
-const MAX_LABEL_BYTES: usize = 64;
-
 /// An open volume: an image file, a block device, or memory.
 pub struct Volume {
     health: Health,
@@ -105,24 +102,17 @@ fn create_options(
     };
     let Some(options) = options else { return Ok(made) };
     made = made.open_with(common_options(options)?);
-    if options.flags & DENDRO_READ_ONLY != 0 {
-        return Err(Failure::invalid("a new volume cannot be read-only"));
-    }
     if !options.label.is_null() {
-        let label = call.text(options.label)?;
-        if label.len() > MAX_LABEL_BYTES {
-            return Err(Failure::invalid(format!("the label has over {MAX_LABEL_BYTES} bytes")));
-        }
-        made = made.label(label);
+        made = made.label(call.text(options.label)?);
     }
     if options.segment_size_bytes != 0 {
         made = made.segment_size_bytes(options.segment_size_bytes);
     }
-    match options.metadata_copies {
-        0 => Ok(made),
-        count @ (1 | 2) => Ok(made.metadata_copies(count as u8)),
-        count => Err(Failure::invalid(format!("{count} copies of metadata; there can be 1 or 2"))),
-    }
+    Ok(match options.metadata_copies {
+        0 => made,
+        // A number that is too large stays so.
+        count => made.metadata_copies(u8::try_from(count).unwrap_or(u8::MAX)),
+    })
 }
 
 /// Makes a volume in a new image file of `len_bytes` bytes, and opens it. `contents` is

@@ -38,6 +38,12 @@ pub enum Error {
         /// What the panic says.
         why: String,
     },
+    /// An option that no volume can have, or no runner.
+    #[error("{why}")]
+    BadOption {
+        /// What is wrong, for people.
+        why: String,
+    },
     /// A size that no volume can have.
     #[error("{len_bytes} bytes are too few or too many for a volume")]
     BadSize {
@@ -105,7 +111,10 @@ impl Error {
             Self::Device(
                 dendro_device::Error::Open { source, .. } | dendro_device::Error::Io { source, .. },
             ) => of_io(source),
-            Self::Device(_) | Self::BadSize { .. } | Self::BadSegmentSize { .. } => libc::EINVAL,
+            Self::Device(_)
+            | Self::BadOption { .. }
+            | Self::BadSize { .. }
+            | Self::BadSegmentSize { .. } => libc::EINVAL,
             Self::Panic { .. } => libc::EIO,
             Self::Disk(error) => error.errno(),
             Self::Files(error) => error.errno(),

@@ -89,7 +89,8 @@
 //! ## Reservations
 //! A program that accepts work before it writes it reserves the room. The unit that uses the
 //! reservation is not refused for what others write meanwhile, if it is no larger
-//! ([`disk::Aru::payload_bytes`]). A reservation that is dropped gives the room back.
+//! ([`disk::Aru::payload_bytes`]). A reservation that is dropped gives the room back. One of another
+//! volume is of no use to a unit.
 //! ```
 //! use dendrofs::disk::{Aru, CHANGE_BYTES, PAGE_SIZE};
 //! # use dendrofs::{CreateOptions, Volume};

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use dendro_base::units::MIB;
+use dendro_format::superblock::LABEL_LEN_BYTES;
+
+use crate::error::{Error, Result};
 
 /// What a new volume holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +69,27 @@ impl CreateOptions {
         self
     }
 
-    /// How the volume is opened once it is made.
+    /// How the volume is opened once it is made. That cannot be for reading only.
     #[must_use]
     pub fn open_with(mut self, options: OpenOptions) -> Self {
         self.open = options;
         self
+    }
+
+    /// Whether a volume can be made so, as far as that does not depend on its size.
+    pub(crate) fn check(&self) -> Result<()> {
+        let why = match () {
+            () if self.label.len() > LABEL_LEN_BYTES => {
+                format!("a label of {} bytes; it can have {LABEL_LEN_BYTES}", self.label.len())
+            }
+            () if self.label.contains('\0') => "the label has a zero byte".into(),
+            () if !matches!(self.metadata_copies, 1 | 2) => {
+                "a volume keeps its map once or twice".into()
+            }
+            () if self.open.read_only => "a new volume cannot be read-only".into(),
+            () => return Ok(()),
+        };
+        Err(Error::BadOption { why })
     }
 }
 

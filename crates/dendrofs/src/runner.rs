@@ -89,8 +89,11 @@ impl Runner {
     /// much can be missing after a crash.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// As [`Self::start`]; [`Error::BadOption`] for an interval of no length.
     pub fn start_with_interval(volume: &Volume, commit_interval: Duration) -> Result<Self> {
+        if commit_interval.is_zero() {
+            return Err(Error::BadOption { why: "the interval between commits is 0".into() });
+        }
         if !volume.open_disk().take_runner() {
             return Err(Error::HasRunner);
         }

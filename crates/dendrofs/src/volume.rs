@@ -60,9 +60,9 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Device`] if there is a file of that path, or if it cannot be made;
-    /// [`Error::BadSize`], [`Error::BadSegmentSize`].
+    /// [`Error::BadSize`], [`Error::BadSegmentSize`], [`Error::BadOption`].
     pub fn create(path: impl AsRef<Path>, len_bytes: u64, options: &CreateOptions) -> Result<Self> {
-        check_size(len_bytes, options)?;
+        check_options(len_bytes, options)?;
         let path = path.as_ref();
         let device = FileDevice::create(path, len_bytes)?;
         Self::create_on(reading_ahead(device, &options.open), options).inspect_err(|_| {
@@ -74,9 +74,9 @@ impl Volume {
     /// Makes a volume in memory, for tests, and opens it.
     ///
     /// # Errors
-    /// [`Error::BadSize`], [`Error::BadSegmentSize`].
+    /// [`Error::BadSize`], [`Error::BadSegmentSize`], [`Error::BadOption`].
     pub fn in_memory(len_bytes: u64, options: &CreateOptions) -> Result<Self> {
-        check_size(len_bytes, options)?;
+        check_options(len_bytes, options)?;
         Self::create_on(Arc::new(MemoryDevice::new(len_bytes)), options)
     }
 
@@ -414,7 +414,8 @@ fn segment_size_bytes(len_bytes: u64, options: &CreateOptions) -> u64 {
     options.segment_size_bytes.unwrap_or_else(|| good_segment_size_bytes(len_bytes))
 }
 
-fn check_size(len_bytes: u64, options: &CreateOptions) -> Result<()> {
+fn check_options(len_bytes: u64, options: &CreateOptions) -> Result<()> {
+    options.check()?;
     let size = segment_size_bytes(len_bytes, options);
     let sizes = 1 << MIN_SEGMENT_SIZE_LOG2..=1 << MAX_SEGMENT_SIZE_LOG2;
     if !size.is_power_of_two() || !sizes.contains(&size) {

@@ -17,8 +17,6 @@ use crate::stream::Stream;
 use crate::unit::{Reservation, Unit};
 use crate::view::{Client, Named, Quota, Space, Usage, Version, View, duration, kind_of};
 
-/// The most bytes of a label.
-const MAX_LABEL_BYTES: usize = 64;
 /// The memory for the map unless it is given.
 const CACHE_SIZE_BYTES: u64 = 64 << 20;
 
@@ -67,13 +65,6 @@ impl Making<'_> {
                 return Err(Failure::value(why));
             }
         };
-        if self.label.len() > MAX_LABEL_BYTES {
-            return Err(Failure::value(format!("the label has over {MAX_LABEL_BYTES} bytes")));
-        }
-        if !matches!(self.metadata_copies, 1 | 2) {
-            let why = format!("{} copies of metadata; there can be 1 or 2", self.metadata_copies);
-            return Err(Failure::value(why));
-        }
         let made = made.label(self.label).metadata_copies(self.metadata_copies);
         let made = match self.segment_size_bytes {
             Some(len_bytes) => made.segment_size_bytes(len_bytes),

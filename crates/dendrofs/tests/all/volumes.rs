@@ -50,6 +50,35 @@ fn wrong_use_gets_an_error_that_says_what_it_is() {
 }
 
 #[test]
+fn options_that_cannot_be_are_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let files = CreateOptions::files();
+    for wrong in [
+        files.clone().label("x".repeat(65)),
+        files.clone().label("one\0two"),
+        files.clone().metadata_copies(0),
+        files.clone().metadata_copies(3),
+        files.clone().open_with(OpenOptions::new().read_only(true)),
+    ] {
+        let on_file = Volume::create(&path, LEN_BYTES, &wrong).unwrap_err();
+        let in_memory = Volume::in_memory(LEN_BYTES, &wrong).unwrap_err();
+        for error in [on_file, in_memory] {
+            assert!(matches!(error, Error::BadOption { .. }), "{wrong:?}: {error}");
+            assert_eq!(error.errno(), libc::EINVAL);
+        }
+        assert!(!path.exists());
+    }
+    let label = "x".repeat(64);
+    let made = files.label(&label).metadata_copies(2);
+    let volume = Volume::in_memory(LEN_BYTES, &made).unwrap();
+    assert_eq!(volume.label(), label);
+    let without_a_rest = Runner::start_with_interval(&volume, Duration::ZERO);
+    assert!(matches!(without_a_rest, Err(Error::BadOption { .. })));
+    Runner::start(&volume).expect("that was no runner").stop();
+}
+
+#[test]
 fn a_volume_that_is_read_only_takes_no_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
@@ -147,28 +176,6 @@ fn a_runner_makes_changes_durable_and_ends() {
 }
 
 #[test]
-fn a_full_volume_says_so_and_takes_changes_again_when_something_is_removed() {
-    let volume = Volume::in_memory(16 << 20, &CreateOptions::files()).unwrap();
-    let files = volume.files(volume.main()).unwrap();
-    let bytes: Vec<u8> =
-        (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let mut count = 0;
-    let error = loop {
-        match files.write(format!("file-{count}"), &bytes) {
-            Ok(()) => count += 1,
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(error.errno(), libc::ENOSPC);
-    assert!(count > 4, "{count} files of 1 MiB");
-    for number in 0..count / 2 {
-        files.remove_file(format!("file-{number}")).unwrap();
-    }
-    files.write("again", &bytes).unwrap();
-    assert_eq!(files.read("again").unwrap(), bytes);
-}
-
-#[test]
 fn a_thread_that_panics_is_a_failure_that_stays() {
     let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::lists()).unwrap();
     let runner = Runner::start_with_interval(&volume, Duration::from_millis(50)).unwrap();
@@ -193,6 +200,28 @@ fn a_thread_that_panics_is_a_failure_that_stays() {
     assert!(matches!(runner.failure(), Some(Error::Panic { .. })));
     runner.stop();
     volume.close().unwrap();
+}
+
+#[test]
+fn a_full_volume_says_so_and_takes_changes_again_when_something_is_removed() {
+    let volume = Volume::in_memory(16 << 20, &CreateOptions::files()).unwrap();
+    let files = volume.files(volume.main()).unwrap();
+    let bytes: Vec<u8> =
+        (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut count = 0;
+    let error = loop {
+        match files.write(format!("file-{count}"), &bytes) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.errno(), libc::ENOSPC);
+    assert!(count > 4, "{count} files of 1 MiB");
+    for number in 0..count / 2 {
+        files.remove_file(format!("file-{number}")).unwrap();
+    }
+    files.write("again", &bytes).unwrap();
+    assert_eq!(files.read("again").unwrap(), bytes);
 }
 
 #[test]

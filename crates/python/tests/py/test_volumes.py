@@ -102,6 +102,10 @@ def test_wrong_options_are_said(image):
     ):
         with pytest.raises(ValueError):
             Volume.create(image, 32 << 20, **options)
+    for options in ({"label": "x" * 65}, {"metadata_copies": 0}, {"metadata_copies": 3}):
+        with pytest.raises(InvalidError) as caught:
+            Volume.in_memory(32 << 20, **options)
+        assert caught.value.errno == errno.EINVAL
     with pytest.raises(InvalidError):
         Volume.create(image, 10)
     with pytest.raises(TypeError):
