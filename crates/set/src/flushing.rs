@@ -13,7 +13,8 @@ impl<D: Device> State<D> {
     fn flush_members(&self, members: &[usize], in_turn: bool) -> Vec<Result<()>> {
         let devices = members.iter().map(|at| self.slots[*at].device.as_deref());
         let flush = |device: Option<&D>| device.map_or(Ok(()), Device::flush);
-        if in_turn {
+        // For one member no scope is made, which would give the main thread a handle that it keeps.
+        if in_turn || members.len() < 2 {
             return devices.map(flush).collect();
         }
         std::thread::scope(|scope| {
