@@ -14,6 +14,9 @@
  *   An atomic recovery unit changes any number of lists. It takes effect whole or not at all,
  *   whatever crashes. Units take effect in their order: after a crash the volume has all units up
  *   to one of them, and none after it.
+ *   List 2 belongs to the file system: it says what the volume holds, and the volume can be
+ *   unusable after a unit that changes it. The same holds for units on a version of files, whose
+ *   lists all belong to the file system, and for record 0 of the list of a block device.
  *
  * DURABILITY
  *   Nothing has to be flushed for a volume to be sound. What was not flushed can be missing after a

@@ -56,6 +56,11 @@
 //! [`Volume::ROOT`] is a list that each volume of lists has from the beginning: a place for what a
 //! program has to find again.
 //!
+//! List 2 belongs to the file system: it says what the volume holds. The library does not keep a
+//! unit from changing it, and the volume can be unusable afterwards. The same holds for units on a
+//! version of files, whose lists all belong to the file system, and for record 0 of the list of a
+//! block device.
+//!
 //! ## Conditions
 //! A unit can have conditions. It is committed if all of them hold right before its changes.
 //! Otherwise it changes nothing, and the program reads again what the unit is based on. So threads
@@ -89,8 +94,8 @@
 //! ## Reservations
 //! A program that accepts work before it writes it reserves the room. The unit that uses the
 //! reservation is not refused for what others write meanwhile, if it is no larger
-//! ([`disk::Aru::payload_bytes`]). A reservation that is dropped gives the room back. One of another
-//! volume is of no use to a unit.
+//! ([`disk::Aru::payload_bytes`]). A reservation that is dropped gives the room back. One of
+//! another volume is of no use to a unit.
 //! ```
 //! use dendrofs::disk::{Aru, CHANGE_BYTES, PAGE_SIZE};
 //! # use dendrofs::{CreateOptions, Volume};
@@ -194,7 +199,9 @@
 //! [`disk::Error::OneCopy`] says that there is one alone at present.
 //!
 //! [`disk::LogicalDisk::when_durable`] does not wait. A runner makes the commit durable soon, and
-//! some thread calls what was given, which wakes an event loop or sends a message.
+//! some thread calls what was given, which wakes an event loop or sends a message. It must neither
+//! wait nor panic. Without a runner it is called by [`Volume::step`], by a flush, or when the
+//! volume is closed.
 //! ```
 //! use std::sync::mpsc::channel;
 //!

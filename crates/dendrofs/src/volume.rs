@@ -174,7 +174,8 @@ impl Volume {
         self.inner.disk().read_only_reason()
     }
 
-    /// Its lists and units, and all that is known of its versions.
+    /// Its lists and units, and all that is known of its versions. Some lists belong to the file
+    /// system: see the [crate's documentation](crate#a-volume-of-lists).
     #[must_use]
     pub fn disk(&self) -> &dyn Versions {
         &**self.inner.disk()
