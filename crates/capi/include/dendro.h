@@ -56,6 +56,14 @@
  *   that it writes to must not be used until then, and must not overlap what else it is given.
  *   After fork() the child must not use handles of its parent.
  *
+ * STABILITY
+ *   Before version 1.0 the interface changes in a way that programs notice only where the second
+ *   number of the version does, and from then on only where the first one does. The name of the
+ *   shared library changes with that number, so a program runs with the library that it was linked
+ *   with, or with a later one that has what it uses. Functions, constants and flags can be added
+ *   in any version. The numbers of dendro_error_code() never change. Old volumes go on being
+ *   readable.
+ *
  * UNITS OF MEASURE
  *   Sizes, lengths and offsets are bytes, unless the name says otherwise.
  *
@@ -68,6 +76,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/**
+ * The version of this header, which is that of the library that it came with.
+ */
+#define DENDRO_VERSION "0.1.0"
+#define DENDRO_VERSION_MAJOR 0
+#define DENDRO_VERSION_MINOR 1
+#define DENDRO_VERSION_PATCH 0
 
 /**
  * Bytes of a page.

@@ -10,14 +10,30 @@ fn header_path() -> std::path::PathBuf {
 
 fn made() -> String {
     let directory = env!("CARGO_MANIFEST_DIR");
-    let config = cbindgen::Config::from_root_or_default(directory);
+    let mut config = cbindgen::Config::from_root_or_default(directory);
     assert!(config.include_guard.is_some(), "cbindgen.toml is somewhere else");
+    config.after_includes = Some(version());
     let bindings = cbindgen::Builder::new().with_crate(directory).with_config(config).generate();
     let mut text = Vec::new();
     bindings.expect("cbindgen reads the sources").write(&mut text);
     let text = String::from_utf8(text).expect("cbindgen writes UTF-8");
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();
     lines.join("\n") + "\n"
+}
+
+/// The constants of the version, which is that of the package.
+fn version() -> String {
+    format!(
+        "\n/**\n * The version of this header, which is that of the library that it came with.\n */\n\
+         #define DENDRO_VERSION \"{}\"\n\
+         #define DENDRO_VERSION_MAJOR {}\n\
+         #define DENDRO_VERSION_MINOR {}\n\
+         #define DENDRO_VERSION_PATCH {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH"),
+    )
 }
 
 #[test]

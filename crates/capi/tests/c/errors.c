@@ -8,6 +8,14 @@
 static dendro_view head;
 static char image[512], other[512];
 
+static void version(void)
+{
+	char text[64];
+	snprintf(text, sizeof text, "%d.%d.%d", DENDRO_VERSION_MAJOR, DENDRO_VERSION_MINOR,
+	         DENDRO_VERSION_PATCH);
+	CHECK(strcmp(text, DENDRO_VERSION) == 0);
+}
+
 static void wrong_volumes(void)
 {
 	dendro_volume *volume = (dendro_volume *)image, *second;
@@ -598,6 +606,7 @@ int main(int argc, char **argv)
 	head.epoch = DENDRO_HEAD;
 	snprintf(image, sizeof image, "%s/image", argv[1]);
 	snprintf(other, sizeof other, "%s/other", argv[1]);
+	version();
 	wrong_volumes();
 	read_only();
 	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_LISTS, NULL, &lists));

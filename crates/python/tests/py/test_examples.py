@@ -95,8 +95,19 @@ def test_the_programs_run(tmp_path):
     assert pairs[1].startswith("size: - now, large at @red-")
 
 
+def test_the_package_has_the_license_of_the_project():
+    described = (ROOT / "pyproject.toml").read_text()
+    assert 'license-files = ["LICENSE"]' in described and 'readme = "README.md"' in described
+    assert (ROOT / "LICENSE").read_bytes() == (ROOT.parents[1] / "LICENSE").read_bytes()
+
+
 @pytest.mark.parametrize(
-    "path", [ROOT / "python/dendrofs/__init__.py", ROOT.parents[1] / "docs/PYTHON.md"]
+    "path",
+    [
+        ROOT / "python/dendrofs/__init__.py",
+        ROOT / "README.md",
+        ROOT.parents[1] / "docs/PYTHON.md",
+    ],
 )
 def test_what_the_documents_show_is_what_is_printed(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
