@@ -193,7 +193,7 @@
 #define DENDRO_CREATE 2
 
 /**
- * Flag of dendro_file_open(): the file is made, and must not be there.
+ * Flag of dendro_file_open(), beside DENDRO_CREATE: the file must not be there before.
  */
 #define DENDRO_EXCLUSIVE 4
 

@@ -63,7 +63,7 @@ pub const DENDRO_NO_DISCARD: u32 = 2;
 pub const DENDRO_WRITE: u32 = 1;
 /// Flag of dendro_file_open(): the file is made if there is none, with permission bits 0644.
 pub const DENDRO_CREATE: u32 = 2;
-/// Flag of dendro_file_open(): the file is made, and must not be there.
+/// Flag of dendro_file_open(), beside DENDRO_CREATE: the file must not be there before.
 pub const DENDRO_EXCLUSIVE: u32 = 4;
 /// Flag of dendro_file_open(): the file is cut to no length.
 pub const DENDRO_TRUNCATE: u32 = 8;

@@ -42,6 +42,7 @@ impl Failure {
     pub(crate) fn at(self, path: &Path) -> Self {
         match self {
             Self::Os { errno, message, code, .. } => {
+                let message = without_path(&message, path);
                 Self::Os { errno, message, path: Some(path.to_owned()), code }
             }
             other => other,
@@ -58,6 +59,19 @@ impl Failure {
             }
             other => other,
         }
+    }
+}
+
+/// The message without the path that it begins with: an `OSError` shows that by itself, as it does
+/// the errno.
+fn without_path(message: &str, path: &Path) -> String {
+    let Some(rest) = message.strip_prefix(&*path.to_string_lossy()) else {
+        return message.to_owned();
+    };
+    match rest.strip_prefix(": ") {
+        Some(why) => why.split(" (os error ").next().unwrap_or(why).to_owned(),
+        None if rest.starts_with(" is ") => format!("it{rest}"),
+        None => message.to_owned(),
     }
 }
 

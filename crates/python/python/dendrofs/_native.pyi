@@ -2,7 +2,18 @@
 
 import os
 from types import TracebackType
-from typing import IO, Any, Generator, Generic, Iterator, Literal, Sequence, TypeVar, overload
+from typing import (
+    IO,
+    Any,
+    Generator,
+    Generic,
+    Iterator,
+    Literal,
+    Sequence,
+    TypeVar,
+    final,
+    overload,
+)
 
 from ._files import File
 
@@ -27,10 +38,12 @@ VERSION: str
 
 def _after_fork() -> None: ...
 
+@final
 class Items(Generic[_T]):
     def __iter__(self) -> Self: ...
     def __next__(self) -> _T: ...
 
+@final
 class View:
     @property
     def branch(self) -> int: ...
@@ -41,6 +54,7 @@ class View:
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
 class Version:
     @property
     def view(self) -> View: ...
@@ -53,6 +67,7 @@ class Version:
     @property
     def is_snapshot(self) -> bool: ...
 
+@final
 class Client:
     @property
     def name(self) -> str | None: ...
@@ -63,6 +78,7 @@ class Client:
     @property
     def versions(self) -> list[View]: ...
 
+@final
 class Space:
     @property
     def capacity_bytes(self) -> int: ...
@@ -73,6 +89,7 @@ class Space:
     @property
     def reserved_bytes(self) -> int: ...
 
+@final
 class Usage:
     @property
     def view(self) -> View: ...
@@ -81,6 +98,7 @@ class Usage:
     @property
     def seen_bytes(self) -> int: ...
 
+@final
 class Quota:
     @property
     def limit_bytes(self) -> int: ...
@@ -89,6 +107,7 @@ class Quota:
     @property
     def reserved_bytes(self) -> int: ...
 
+@final
 class Volume:
     @staticmethod
     def create(
@@ -182,12 +201,14 @@ class Volume:
     def quota(self, version: _Version | None = None) -> Quota | None: ...
     def set_quota(self, size: int | None, version: _Version | None = None) -> None: ...
 
+@final
 class Durability:
     def fileno(self) -> int: ...
     def done(self) -> bool: ...
     def result(self) -> None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
 
+@final
 class Lists:
     @property
     def view(self) -> View: ...
@@ -209,6 +230,7 @@ class Lists:
     def changed_records(self, other: View, list: int) -> Items[int]: ...
     def changed_pages(self, other: View, list: int) -> Items[tuple[int, int]]: ...
 
+@final
 class Unit:
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -253,6 +275,7 @@ class Unit:
     def set_reclaims(self) -> None: ...
     def use_reservation(self, reservation: Reservation) -> None: ...
 
+@final
 class Reservation:
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -263,6 +286,7 @@ class Reservation:
     ) -> Literal[False]: ...
     def release(self) -> None: ...
 
+@final
 class Stat:
     @property
     def st_mode(self) -> int: ...
@@ -292,6 +316,7 @@ class Stat:
     def st_birthtime(self) -> float: ...
     def __eq__(self, other: object) -> bool: ...
 
+@final
 class DirEntry:
     @property
     def name(self) -> str: ...
@@ -304,6 +329,7 @@ class DirEntry:
     def is_symlink(self) -> bool: ...
     def stat(self, *, follow_symlinks: bool = True) -> Stat: ...
 
+@final
 class FileHandle:
     def read_at(self, offset: int, len: int) -> bytes: ...
     def read_into_at(self, offset: int, buffer: Buffer) -> int: ...
@@ -317,6 +343,7 @@ class FileHandle:
     @property
     def closed(self) -> bool: ...
 
+@final
 class Files:
     @property
     def view(self) -> View: ...

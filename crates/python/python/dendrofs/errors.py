@@ -41,7 +41,8 @@ class DendroError(OSError):
 
     @property
     def code(self) -> ErrorCode | None:
-        """The kind of an error of lists, units and versions; None if the errno says all."""
+        """The kind of an error of lists, units and versions. None if the errno says all, or if this
+        version of the package does not know the kind."""
         return self._code
 
     @staticmethod
@@ -49,7 +50,7 @@ class DendroError(OSError):
         """The error of these numbers."""
         kind = _KINDS.get(errno, DendroError)
         error = kind(errno, message) if path is None else kind(errno, message, path)
-        error._code = None if code is None else ErrorCode(code)
+        error._code = None if code is None else _CODES.get(code)
         return error
 
 
@@ -100,6 +101,8 @@ class ReadOnlyError(DendroError):
 class DamagedError(DendroError):
     """EIO: what was read is damaged, or what was written is not durable."""
 
+
+_CODES: dict[int, ErrorCode] = {code.value: code for code in ErrorCode}
 
 _KINDS: dict[int, type[DendroError]] = {
     _errno.ENOENT: NotFoundError,

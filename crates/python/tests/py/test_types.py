@@ -53,6 +53,14 @@ IMPLIED = {
 }
 
 
+def test_classes_that_cannot_be_subclassed_are_final_in_the_stubs():
+    tree = ast.parse((PACKAGE / "_native.pyi").read_text())
+    for node in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        # Py_TPFLAGS_BASETYPE.
+        is_final = not getattr(_native, node.name).__flags__ & 1 << 10
+        assert is_final == any(getattr(of, "id", "") == "final" for of in node.decorator_list)
+
+
 def test_the_stubs_have_what_the_module_has():
     found = stubs()
     own = {name for name in vars(_native) if not name.startswith("__")}

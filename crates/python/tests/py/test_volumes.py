@@ -21,6 +21,7 @@ import pytest
 import dendrofs
 from dendrofs import (
     BusyError,
+    DamagedError,
     DendroError,
     ErrorCode,
     ExistsError,
@@ -52,10 +53,13 @@ def test_a_volume_that_is_open_cannot_be_opened_again(image):
         with pytest.raises(BusyError) as caught:
             Volume.open(image)
         assert (caught.value.errno, caught.value.filename) == (errno.EBUSY, str(image))
+        assert str(caught.value).count(str(image)) == 1
         with pytest.raises(FileExistsError):
             Volume.create(image, 32 << 20)
-    with pytest.raises(FileNotFoundError):
-        Volume.open(image.with_name("none"))
+    none = image.with_name("none")
+    with pytest.raises(FileNotFoundError) as missing:
+        Volume.open(none)
+    assert str(missing.value) == f"[Errno 2] No such file or directory: {str(none)!r}"
 
 
 def test_closing_closes_all_that_belongs_to_the_volume(image):
@@ -282,6 +286,11 @@ def test_codes_tell_apart_what_has_one_errno(volume):
     with pytest.raises(NoSpaceError) as full:
         volume.files().write_bytes("large", os.urandom(40 << 20))
     assert (full.value.code, full.value.filename) == (ErrorCode.NO_SPACE, "large")
+
+
+def test_a_code_that_is_not_known_is_none():
+    error = DendroError._of(errno.EIO, "of a later version", None, 9999)
+    assert isinstance(error, DamagedError) and error.code is None
 
 
 def test_codes_have_the_numbers_of_the_header_for_c():
