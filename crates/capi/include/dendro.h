@@ -627,9 +627,20 @@ typedef struct dendro_options {
    */
   const char *label;
   /**
+   * How new pages are compressed where nothing is said of their list: DENDRO_COMPRESS_NONE,
+   * DENDRO_COMPRESS_LZ4 or DENDRO_COMPRESS_ZSTD. A new volume keeps that, and its pages are not
+   * compressed if it is 0. For a volume that is opened it holds until it is closed; 0 for what
+   * the volume keeps.
+   */
+  uint32_t compression;
+  /**
+   * The level of DENDRO_COMPRESS_ZSTD, from 1 to 15. 0 for 3, and for others.
+   */
+  uint32_t compression_level;
+  /**
    * Must be 0.
    */
-  uint64_t reserved[4];
+  uint64_t reserved[3];
 } dendro_options;
 
 /**

@@ -164,8 +164,15 @@ pub struct Options {
     /// The name of a new volume for people, up to 64 bytes of UTF-8. NULL for none. It must be NULL
     /// when a volume is opened.
     pub label: *const c_char,
+    /// How new pages are compressed where nothing is said of their list: DENDRO_COMPRESS_NONE,
+    /// DENDRO_COMPRESS_LZ4 or DENDRO_COMPRESS_ZSTD. A new volume keeps that, and its pages are not
+    /// compressed if it is 0. For a volume that is opened it holds until it is closed; 0 for what
+    /// the volume keeps.
+    pub compression: u32,
+    /// The level of DENDRO_COMPRESS_ZSTD, from 1 to 15. 0 for 3, and for others.
+    pub compression_level: u32,
     /// Must be 0.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
 }
 
 /// A version of a volume: the head of a branch, which can be changed, or a snapshot. It is a plain

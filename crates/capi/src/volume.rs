@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dendrofs::disk::{CommitSeq, Lid, Outlasts, Versions};
-use dendrofs::{CreateOptions, OpenOptions, Runner};
+use dendrofs::{Compression, CreateOptions, OpenOptions, Runner};
 
 use crate::border::{Handle, Health, call, close, hand_out, on, place, put_text};
 use crate::failure::{Failure, Result};
 use crate::raw::{Call, Wrong};
 use crate::types::{
-    DENDRO_FILES, DENDRO_LISTS, DENDRO_NO_DISCARD, DENDRO_OUTLASTS_MACHINE, DENDRO_OUTLASTS_MEDIUM,
-    DENDRO_OUTLASTS_PROCESS, DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options, Space, View,
+    DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_NONE, DENDRO_COMPRESS_ZSTD, DENDRO_FILES, DENDRO_LISTS,
+    DENDRO_NO_DISCARD, DENDRO_OUTLASTS_MACHINE, DENDRO_OUTLASTS_MEDIUM, DENDRO_OUTLASTS_PROCESS,
+    DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options, Space, View,
 };
 
 /// An open volume: an image file, a block device, or memory.
@@ -70,15 +71,39 @@ fn open_options(options: Option<&Options>) -> Result<OpenOptions> {
         options.metadata_copies != 0 || options.segment_size_bytes != 0 || !options.label.is_null();
     match is_for_making {
         true => Err(Failure::invalid("an option of new volumes, and the volume is not new")),
-        false => common_options(options),
+        false => {
+            let made = common_options(options)?;
+            Ok(match compression(options)? {
+                Some(compression) => made.compression(compression),
+                None => made,
+            })
+        }
     }
+}
+
+/// The compression that options name, if they do.
+fn compression(options: &Options) -> Result<Option<Compression>> {
+    Ok(Some(match (options.compression, options.compression_level) {
+        (0, 0) => return Ok(None),
+        (DENDRO_COMPRESS_NONE, 0) => Compression::None,
+        (DENDRO_COMPRESS_LZ4, 0) => Compression::Lz4,
+        (DENDRO_COMPRESS_ZSTD, 0) => Compression::ZSTD,
+        // A number that is too large stays so.
+        (DENDRO_COMPRESS_ZSTD, level) => {
+            Compression::Zstd { level: u8::try_from(level).unwrap_or(u8::MAX) }
+        }
+        (kind, level) => {
+            let why = format!("there is no compression {kind} of level {level}");
+            return Err(Failure::invalid(why));
+        }
+    }))
 }
 
 fn common_options(options: &Options) -> Result<OpenOptions> {
     if options.flags & !(DENDRO_READ_ONLY | DENDRO_NO_DISCARD) != 0 {
         return Err(Failure::invalid(format!("there are no flags {:#x}", options.flags)));
     }
-    if options.reserved != [0; 4] {
+    if options.reserved != [0; 3] {
         return Err(Failure::invalid("reserved options are not 0"));
     }
     let made = OpenOptions::new()
@@ -104,6 +129,9 @@ fn create_options(
     made = made.open_with(common_options(options)?);
     if !options.label.is_null() {
         made = made.label(call.text(options.label)?);
+    }
+    if let Some(compression) = compression(options)? {
+        made = made.compression(compression);
     }
     if options.segment_size_bytes != 0 {
         made = made.segment_size_bytes(options.segment_size_bytes);

@@ -116,8 +116,9 @@
 //! A list has hints, which say how it lies on the device and change nothing of what it holds. A
 //! list that is *near* another one is laid down beside it when the cleaner moves both, and so are
 //! all lists that are near the same one. A list that is *clustered* is kept in the order of its
-//! pages. How new pages are compressed is a hint too. A unit gives hints to a list that it makes,
-//! or changes those of a list.
+//! pages. How new pages are compressed is a hint too; without it, [`CreateOptions::compression`]
+//! and [`OpenOptions::compression`] say so. A unit gives hints to a list that it makes, or changes
+//! those of a list.
 //! ```
 //! use dendrofs::disk::{Aru, ListCompression, ListHints, Locality, Op};
 //! # use dendrofs::{CreateOptions, Volume};
@@ -281,7 +282,7 @@ pub use file::File;
 pub use files::Files;
 pub use hints::given_hints;
 pub use metadata::{Entry, FileType, Metadata};
-pub use options::{CreateOptions, OpenOptions};
+pub use options::{Compression, CreateOptions, OpenOptions};
 pub use runner::Runner;
 pub use volume::{Client, Volume};
 

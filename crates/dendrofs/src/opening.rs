@@ -10,7 +10,7 @@ use dendro_logdisk::{Discards, LogDisk};
 use dendro_set::{DeviceSet, Members};
 
 use crate::error::Result;
-use crate::options::OpenOptions;
+use crate::options::{Compression, OpenOptions};
 
 /// The share of the cache that reading ahead may take besides.
 const READ_AHEAD_SHARE: u64 = 8;
@@ -34,6 +34,7 @@ pub(crate) fn disk_options(options: &OpenOptions) -> dendro_logdisk::OpenOptions
     dendro_logdisk::OpenOptions {
         read_only: options.read_only,
         cache_size_bytes: options.cache_size_bytes,
+        compression: options.compression.map(Compression::of_pages),
         discards: if options.discard { Discards::InTime } else { Discards::Never },
         ..dendro_logdisk::OpenOptions::default()
     }
@@ -41,6 +42,7 @@ pub(crate) fn disk_options(options: &OpenOptions) -> dendro_logdisk::OpenOptions
 
 /// Opens the disk of the volume that lies on the device at `path`, and maybe on others.
 pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<(Arc<LogDisk>, Arc<Devices>)> {
+    options.check()?;
     let of_device = dendro_device::OpenOptions::new().read_only(options.read_only);
     let device = of_device.open(path)?;
     let path = std::path::absolute(path)?;

@@ -1,8 +1,10 @@
 //! How volumes are made and opened.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use dendro_base::units::MIB;
+use dendro_format::Compression as OfPages;
 use dendro_format::superblock::LABEL_LEN_BYTES;
 
 use crate::error::{Error, Result};
@@ -14,6 +16,59 @@ pub(crate) enum Contents {
     Lists,
 }
 
+/// How new pages are compressed. What is there stays as it is, and is read with any options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// They are not.
+    None,
+    /// With LZ4, which is fast.
+    Lz4,
+    /// With Zstandard, which gains more.
+    Zstd {
+        /// 1 to 15: higher levels take more time.
+        level: u8,
+    },
+}
+
+impl Compression {
+    /// Zstandard with the level that is used where none is stated.
+    pub const ZSTD: Self = Self::of(Some(OfPages::ZSTD));
+
+    const fn of(pages: Option<OfPages>) -> Self {
+        match pages {
+            None => Self::None,
+            Some(OfPages::Lz4) => Self::Lz4,
+            Some(OfPages::Zstd { level }) => Self::Zstd { level },
+        }
+    }
+
+    pub(crate) const fn of_pages(self) -> Option<OfPages> {
+        match self {
+            Self::None => None,
+            Self::Lz4 => Some(OfPages::Lz4),
+            Self::Zstd { level } => Some(OfPages::Zstd { level }),
+        }
+    }
+
+    /// Whether there is such a level.
+    fn check(self) -> Result<()> {
+        match self {
+            Self::None | Self::Lz4 => Ok(()),
+            Self::Zstd { level } => format!("zstd:{level}").parse::<Self>().map(drop),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = Error;
+
+    /// `none`, `lz4`, `zstd`, or `zstd:` and a level, as for `dendro mkfs`.
+    fn from_str(text: &str) -> Result<Self> {
+        OfPages::parse(text).map(Self::of).map_err(|why| Error::BadOption { why })
+    }
+}
+
 /// How to make a volume.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
@@ -21,6 +76,7 @@ pub struct CreateOptions {
     pub(crate) label: String,
     pub(crate) segment_size_bytes: Option<u64>,
     pub(crate) metadata_copies: u8,
+    pub(crate) compression: Compression,
     pub(crate) open: OpenOptions,
 }
 
@@ -43,6 +99,7 @@ impl CreateOptions {
             label: String::new(),
             segment_size_bytes: None,
             metadata_copies: 1,
+            compression: Compression::None,
             open: OpenOptions::default(),
         }
     }
@@ -69,6 +126,14 @@ impl CreateOptions {
         self
     }
 
+    /// How new pages are compressed, now and whenever the volume is opened, where neither their
+    /// list nor who opens the volume says something else.
+    #[must_use]
+    pub const fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
     /// How the volume is opened once it is made. That cannot be for reading only.
     #[must_use]
     pub fn open_with(mut self, options: OpenOptions) -> Self {
@@ -78,6 +143,8 @@ impl CreateOptions {
 
     /// Whether a volume can be made so, as far as that does not depend on its size.
     pub(crate) fn check(&self) -> Result<()> {
+        self.compression.check()?;
+        self.open.check()?;
         let why = match () {
             () if self.label.len() > LABEL_LEN_BYTES => {
                 format!("a label of {} bytes; it can have {LABEL_LEN_BYTES}", self.label.len())
@@ -99,6 +166,7 @@ pub struct OpenOptions {
     pub(crate) read_only: bool,
     pub(crate) cache_size_bytes: u64,
     pub(crate) discard: bool,
+    pub(crate) compression: Option<Compression>,
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) degraded: bool,
 }
@@ -110,6 +178,7 @@ impl Default for OpenOptions {
             read_only: false,
             cache_size_bytes: 64 * MIB,
             discard: true,
+            compression: None,
             devices: Vec::new(),
             degraded: false,
         }
@@ -144,6 +213,14 @@ impl OpenOptions {
         self
     }
 
+    /// How new pages are compressed until the volume is closed, where their list says nothing else.
+    /// Otherwise they are compressed as [`CreateOptions::compression`] has said.
+    #[must_use]
+    pub const fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self
+    }
+
     /// Names a further device of a volume that lies on several. Each call names one. Devices that
     /// are where they were last, and block devices of this machine, are found without that.
     #[must_use]
@@ -158,5 +235,10 @@ impl OpenOptions {
     pub const fn degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;
         self
+    }
+
+    /// Whether a volume can be opened so, as far as that does not depend on the volume.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.compression.map_or(Ok(()), Compression::check)
     }
 }

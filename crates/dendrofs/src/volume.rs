@@ -89,6 +89,7 @@ impl Volume {
             hash_key,
             has_backups: true,
             metadata_copies: options.metadata_copies,
+            compression: options.compression.of_pages(),
             ..dendro_logdisk::FormatOptions::default()
         };
         // The volume becomes valid when all of it is written.
@@ -113,7 +114,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Device`] if it cannot be opened, or if another process has it open;
     /// [`Error::Devices`] if others of its devices are not found, or do not fit;
-    /// [`Error::Disk`] if there is no volume, or if it is damaged.
+    /// [`Error::Disk`] if there is no volume, or if it is damaged; [`Error::BadOption`].
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let (disk, devices) = opening::open(path.as_ref(), options)?;
         if disk.read_only_reason().is_none()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dendrofs::disk::{CommitSeq, Lid, Outlasts};
-use dendrofs::{CreateOptions, OpenOptions, Runner};
+use dendrofs::{Compression, CreateOptions, OpenOptions, Runner};
 use pyo3::prelude::*;
 
 use crate::durability::Durability;
@@ -52,6 +52,7 @@ struct Making<'a> {
     label: &'a str,
     segment_size_bytes: Option<u64>,
     metadata_copies: u8,
+    compress: Option<&'a str>,
     open: OpenOptions,
 }
 
@@ -66,12 +67,21 @@ impl Making<'_> {
             }
         };
         let made = made.label(self.label).metadata_copies(self.metadata_copies);
+        let made = match compression(self.compress)? {
+            Some(compression) => made.compression(compression),
+            None => made,
+        };
         let made = match self.segment_size_bytes {
             Some(len_bytes) => made.segment_size_bytes(len_bytes),
             None => made,
         };
         Ok(made.open_with(self.open))
     }
+}
+
+/// The compression of a name.
+fn compression(name: Option<&str>) -> Result<Option<Compression>> {
+    Ok(name.map(str::parse).transpose()?)
 }
 
 /// The interval between commits; none without threads.
@@ -85,11 +95,12 @@ impl Volume {
     /// Makes a volume in a new image file of `size` bytes, and opens it. `contents` is "files" or
     /// "lists". Threads write the log, clean segments, and make everything durable after each
     /// `commit_interval` seconds: so much can be missing after a crash. Without them call step()
-    /// now and then.
+    /// now and then. New pages are compressed as `compress` says, now and whenever the volume is
+    /// opened: "lz4", "zstd", "zstd:1" to "zstd:15", or "none", which None stands for.
     #[staticmethod]
     #[pyo3(signature = (path, size, *, contents = "files", label = "", segment_size = None,
-                        metadata_copies = 1, cache_size = CACHE_SIZE_BYTES, discard = true,
-                        threads = true, commit_interval = 5.0))]
+                        metadata_copies = 1, compress = None, cache_size = CACHE_SIZE_BYTES,
+                        discard = true, threads = true, commit_interval = 5.0))]
     #[allow(clippy::too_many_arguments, reason = "nearly all have names, and defaults")]
     fn create(
         py: Python<'_>,
@@ -99,14 +110,21 @@ impl Volume {
         label: &str,
         segment_size: Option<u64>,
         metadata_copies: u8,
+        compress: Option<&str>,
         cache_size: u64,
         discard: bool,
         threads: bool,
         commit_interval: f64,
     ) -> PyResult<Self> {
         let open = OpenOptions::new().cache_size_bytes(cache_size).discard(discard);
-        let making =
-            Making { contents, label, segment_size_bytes: segment_size, metadata_copies, open };
+        let making = Making {
+            contents,
+            label,
+            segment_size_bytes: segment_size,
+            metadata_copies,
+            compress,
+            open,
+        };
         let (options, interval) = (making.options()?, interval(threads, commit_interval)?);
         Ok(guarded(py, || {
             let made = dendrofs::Volume::create(&path, size, &options).at(&path)?;
@@ -118,8 +136,8 @@ impl Volume {
     /// closed.
     #[staticmethod]
     #[pyo3(signature = (size, *, contents = "files", label = "", segment_size = None,
-                        metadata_copies = 1, cache_size = CACHE_SIZE_BYTES, threads = true,
-                        commit_interval = 5.0))]
+                        metadata_copies = 1, compress = None, cache_size = CACHE_SIZE_BYTES,
+                        threads = true, commit_interval = 5.0))]
     #[allow(clippy::too_many_arguments, reason = "nearly all have names, and defaults")]
     fn in_memory(
         py: Python<'_>,
@@ -128,27 +146,37 @@ impl Volume {
         label: &str,
         segment_size: Option<u64>,
         metadata_copies: u8,
+        compress: Option<&str>,
         cache_size: u64,
         threads: bool,
         commit_interval: f64,
     ) -> PyResult<Self> {
         let open = OpenOptions::new().cache_size_bytes(cache_size);
-        let making =
-            Making { contents, label, segment_size_bytes: segment_size, metadata_copies, open };
+        let making = Making {
+            contents,
+            label,
+            segment_size_bytes: segment_size,
+            metadata_copies,
+            compress,
+            open,
+        };
         let (options, interval) = (making.options()?, interval(threads, commit_interval)?);
         Ok(guarded(py, || Self::new(dendrofs::Volume::in_memory(size, &options)?, interval))?)
     }
 
     /// Opens the volume in an image file or on a block device, or on several that it lies on, of
     /// which path is one and the others are where they were last. What a crash left unfinished is
-    /// finished, unless it is opened for reading. Threads are those of create().
+    /// finished, unless it is opened for reading. Threads are those of create(). New pages are
+    /// compressed as `compress` says until the volume is closed, or with None as create() said.
     #[staticmethod]
-    #[pyo3(signature = (path, *, read_only = false, cache_size = CACHE_SIZE_BYTES, discard = true,
-                        threads = true, commit_interval = 5.0))]
+    #[pyo3(signature = (path, *, read_only = false, compress = None, cache_size = CACHE_SIZE_BYTES,
+                        discard = true, threads = true, commit_interval = 5.0))]
+    #[allow(clippy::too_many_arguments, reason = "nearly all have names, and defaults")]
     fn open(
         py: Python<'_>,
         path: PathBuf,
         read_only: bool,
+        compress: Option<&str>,
         cache_size: u64,
         discard: bool,
         threads: bool,
@@ -156,6 +184,10 @@ impl Volume {
     ) -> PyResult<Self> {
         let options =
             OpenOptions::new().read_only(read_only).cache_size_bytes(cache_size).discard(discard);
+        let options = match compression(compress)? {
+            Some(compression) => options.compression(compression),
+            None => options,
+        };
         let interval = interval(threads, commit_interval)?;
         Ok(guarded(py, || Self::new(dendrofs::Volume::open(&path, &options).at(&path)?, interval))?)
     }

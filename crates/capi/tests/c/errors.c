@@ -35,6 +35,16 @@ static void wrong_volumes(void)
 	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
 	options = (dendro_options){.metadata_copies = 3};
 	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options.metadata_copies = 257;
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.compression = DENDRO_COMPRESS_ZSTD | DENDRO_COMPRESS_LZ4};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.compression = DENDRO_COMPRESS_LZ4, .compression_level = 3};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options = (dendro_options){.compression = DENDRO_COMPRESS_ZSTD, .compression_level = 16};
+	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
+	options.compression_level = 257;
+	RETURNS(-EINVAL, dendro_volume_open(image, &options, &volume));
 	options = (dendro_options){.segment_size_bytes = 3 << 20};
 	RETURNS(-EINVAL, dendro_volume_create(image, SIZE, DENDRO_FILES, &options, &volume));
 	options = (dendro_options){.segment_size_bytes = 4096};
@@ -66,6 +76,7 @@ static void wrong_volumes(void)
 		putc('x', file);
 	fclose(file);
 	RETURNS(-EIO, dendro_volume_open(other, NULL, &volume));
+	CHECK(unlink(other) == 0);
 }
 
 static void read_only(void)
@@ -89,6 +100,38 @@ static void read_only(void)
 	RETURNS(-EROFS, dendro_files_mkdir(files, "dir"));
 	RETURNS(-EROFS, dendro_file_open(files, "new", DENDRO_WRITE | DENDRO_CREATE, &file));
 	RETURNS(0, dendro_files_close(files));
+	RETURNS(0, dendro_volume_close(volume));
+}
+
+/* What a mebibyte takes in a volume of these contents. */
+static uint64_t taken(dendro_volume *volume, const char *path)
+{
+	static char bytes[1 << 20];
+	dendro_space before, after;
+	dendro_files *files;
+	memset(bytes, 's', sizeof bytes);
+	RETURNS(0, dendro_volume_space(volume, &before));
+	RETURNS(0, dendro_files_open(volume, head, &files));
+	RETURNS(0, dendro_files_replace(files, path, bytes, sizeof bytes));
+	RETURNS(0, dendro_files_close(files));
+	RETURNS(0, dendro_volume_flush(volume));
+	RETURNS(0, dendro_volume_space(volume, &after));
+	return after.live_bytes - before.live_bytes;
+}
+
+static void compressed(void)
+{
+	dendro_options options = {.compression = DENDRO_COMPRESS_ZSTD, .compression_level = 7};
+	dendro_volume *volume;
+	RETURNS(0, dendro_volume_create(other, SIZE, DENDRO_FILES, &options, &volume));
+	CHECK(taken(volume, "made") < 1 << 18);
+	RETURNS(0, dendro_volume_close(volume));
+	RETURNS(0, dendro_volume_open(other, NULL, &volume));
+	CHECK(taken(volume, "opened") < 1 << 18);
+	RETURNS(0, dendro_volume_close(volume));
+	options = (dendro_options){.compression = DENDRO_COMPRESS_NONE};
+	RETURNS(0, dendro_volume_open(other, &options, &volume));
+	CHECK(taken(volume, "otherwise") >= 1 << 20);
 	RETURNS(0, dendro_volume_close(volume));
 }
 
@@ -609,6 +652,7 @@ int main(int argc, char **argv)
 	version();
 	wrong_volumes();
 	read_only();
+	compressed();
 	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_LISTS, NULL, &lists));
 	RETURNS(0, dendro_volume_create_in_memory(SIZE, DENDRO_FILES, NULL, &files));
 	null_handles(lists);

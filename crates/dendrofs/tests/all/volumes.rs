@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dendrofs::disk::{Aru, ListHints};
-use dendrofs::{ClientKind, CreateOptions, Error, OpenOptions, Runner, Volume};
+use dendrofs::{ClientKind, Compression, CreateOptions, Error, OpenOptions, Runner, Volume};
 
 const LEN_BYTES: u64 = 64 << 20;
 
@@ -76,6 +76,49 @@ fn options_that_cannot_be_are_refused_before_anything_is_made() {
     let without_a_rest = Runner::start_with_interval(&volume, Duration::ZERO);
     assert!(matches!(without_a_rest, Err(Error::BadOption { .. })));
     Runner::start(&volume).expect("that was no runner").stop();
+}
+
+#[test]
+fn pages_are_compressed_as_it_was_said_when_the_volume_was_made_or_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = |volume: &Volume, name: &str| {
+        let before = volume.disk().space().live_bytes;
+        volume.files(volume.main()).unwrap().write(name, &b"same".repeat(1 << 18)).unwrap();
+        volume.flush().unwrap();
+        volume.disk().space().live_bytes - before
+    };
+    let (plain, small) = (1 << 20.., 1..1 << 18);
+    for compression in [Compression::Lz4, Compression::ZSTD, Compression::Zstd { level: 15 }] {
+        let path = dir.path().join(format!("{compression:?}.img"));
+        let options = CreateOptions::files().compression(compression);
+        let volume = Volume::create(&path, LEN_BYTES, &options).unwrap();
+        assert!(small.contains(&taken(&volume, "made")), "{compression:?}");
+        volume.close().unwrap();
+        let open = |options: &OpenOptions| Volume::open(&path, options).unwrap();
+        let volume = open(&OpenOptions::new());
+        assert!(small.contains(&taken(&volume, "opened")), "{compression:?}");
+        volume.close().unwrap();
+        let volume = open(&OpenOptions::new().compression(Compression::None));
+        assert!(plain.contains(&taken(&volume, "otherwise")), "{compression:?}");
+        volume.close().unwrap();
+    }
+    let volume = Volume::in_memory(LEN_BYTES, &CreateOptions::files()).unwrap();
+    assert!(plain.contains(&taken(&volume, "not compressed")));
+    let open = OpenOptions::new().compression("zstd:1".parse().unwrap());
+    let options = CreateOptions::files().open_with(open);
+    let volume = Volume::in_memory(LEN_BYTES, &options).unwrap();
+    assert!(small.contains(&taken(&volume, "compressed this time")));
+
+    for level in [0, 16] {
+        let wrong = Compression::Zstd { level };
+        let options = CreateOptions::files().compression(wrong);
+        let made = Volume::in_memory(LEN_BYTES, &options).unwrap_err();
+        let opened = Volume::open(dir.path(), &OpenOptions::new().compression(wrong)).unwrap_err();
+        for error in [made, opened] {
+            assert!(matches!(error, Error::BadOption { .. }), "{error}");
+        }
+    }
+    assert!("gzip".parse::<Compression>().is_err());
 }
 
 #[test]

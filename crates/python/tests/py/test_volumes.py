@@ -117,6 +117,28 @@ def test_wrong_options_are_said(image):
     assert not image.exists()
 
 
+def test_pages_are_compressed_as_it_is_said(image):
+    def taken(volume, name):
+        before = volume.space().live_bytes
+        volume.files().write_bytes(name, b"same" * (1 << 18))
+        volume.flush()
+        return volume.space().live_bytes - before
+
+    with Volume.create(image, 64 << 20, compress="zstd:7") as volume:
+        assert 0 < taken(volume, "made") < 1 << 18
+    with Volume.open(image) as volume:
+        assert 0 < taken(volume, "opened") < 1 << 18
+    with Volume.open(image, compress="none") as volume:
+        assert taken(volume, "otherwise") >= 1 << 20
+    with Volume.in_memory(64 << 20, compress="lz4") as volume:
+        assert 0 < taken(volume, "in memory") < 1 << 18
+    for wrong in ("zstd:16", "gzip", ""):
+        with pytest.raises(InvalidError):
+            Volume.in_memory(64 << 20, compress=wrong)
+        with pytest.raises(InvalidError):
+            Volume.open(image, compress=wrong)
+
+
 def test_a_volume_for_reading_takes_no_changes(image):
     with Volume.create(image, 32 << 20) as volume:
         volume.files().write_bytes("a", b"1")
