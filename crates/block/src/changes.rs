@@ -1,10 +1,10 @@
 //! Changes beside clients that have devices open.
 
-use dendro_disk::{CommitSeq, Snapshot, VersionTable, View};
+use dendro_disk::{CommitSeq, ListCompression, Snapshot, VersionTable, View};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
-use crate::manage::{self, Listed, size_bytes};
+use crate::manage::{self, Listed, compression, size_bytes};
 
 impl Devices {
     /// All devices, as [`manage::list`] lists them.
@@ -15,15 +15,21 @@ impl Devices {
         manage::list(self.disk())
     }
 
-    /// Makes a device, which is a client of its own. It is durable when this returns.
+    /// Makes a device, which is a client of its own, and whose pages are compressed as `compression`
+    /// says. It is durable when this returns.
     ///
     /// # Errors
     /// [`Error::BadSize`]; [`Error::Disk`], where the name is taken.
-    pub fn create(&self, name: &str, size_bytes: u64) -> Result<Listed> {
+    pub fn create(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        compression: ListCompression,
+    ) -> Result<Listed> {
         let disk = &**self.disk();
-        let view = manage::create_client(disk, name, size_bytes)?;
+        let view = manage::create_client(disk, name, size_bytes, compression)?;
         disk.flush(CommitSeq::LATEST)?;
-        Ok(Listed { view, name: name.to_owned(), size_bytes })
+        Ok(Listed { view, name: name.to_owned(), size_bytes, compression })
     }
 
     /// Gives a device another size, as [`manage::resize`] does. If clients have it open, it can
@@ -78,7 +84,9 @@ impl Devices {
         for snapshot in snapshots {
             let view = snapshot.view();
             let size_bytes = size_bytes(disk, view).unwrap_or(device.size_bytes);
-            deleted.push(Listed { view, name: name.to_owned() + &snapshot.title(), size_bytes });
+            let name = name.to_owned() + &snapshot.title();
+            let compression = compression(disk, view).unwrap_or(device.compression);
+            deleted.push(Listed { view, name, size_bytes, compression });
         }
         deleted.push(device);
         let open = self.open_views();
@@ -97,7 +105,8 @@ impl Devices {
         let disk = &**self.disk();
         let head = disk.versions().branch_named(name).ok_or(Error::NotFound)?.head();
         let size_bytes = size_bytes(disk, head)?;
-        Ok(Listed { view: head, name: name.to_owned(), size_bytes })
+        let compression = compression(disk, head)?;
+        Ok(Listed { view: head, name: name.to_owned(), size_bytes, compression })
     }
 }
 

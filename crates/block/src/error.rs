@@ -65,6 +65,7 @@ impl From<Error> for dendro_nbd::Failure {
             Error::Disk(DiskError::ReadOnly(_)) => Errno::NotPermitted,
             Error::Disk(_) | Error::LaterVersion(_) | Error::DamagedSize(_) => Errno::Io,
             Error::NoDevice(_)
+            | Error::NoDeviceNamed(_)
             | Error::BadSize(_)
             | Error::NotFound
             | Error::WouldShrink(_)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
-    Aru, ClientKind, GROUP_PAGES, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_UNIT_GROUPS,
-    Versions, View, make_client,
+    Aru, ClientKind, GROUP_PAGES, ListCompression, ListHints, LogicalDisk, MAX_PAGE_COUNT,
+    MAX_UNIT_GROUPS, Versions, View, make_client,
 };
 
 use crate::CONTENT;
@@ -28,17 +28,24 @@ pub struct Listed {
     pub name: String,
     /// Its size.
     pub size_bytes: u64,
+    /// How its pages are compressed when they are written.
+    pub compression: ListCompression,
 }
 
 /// Makes a block device of the head of a branch that has nothing: the list [`CONTENT`], with its
-/// description.
+/// description. Its pages are compressed as `compression` says.
 ///
 /// # Errors
 /// [`Error::BadSize`], [`Error::Disk`].
-pub fn create(disk: &(impl LogicalDisk + ?Sized), head: View, size_bytes: u64) -> Result<()> {
+pub fn create(
+    disk: &(impl LogicalDisk + ?Sized),
+    head: View,
+    size_bytes: u64,
+    compression: ListCompression,
+) -> Result<()> {
     check_size(size_bytes)?;
     let mut unit = Aru::new(head);
-    unit.create_list(CONTENT, ListHints::default());
+    unit.create_list(CONTENT, ListHints { compression, ..ListHints::default() });
     unit.put_record(CONTENT, DESCRIPTION_INDEX, description::encode(size_bytes));
     disk.commit(unit)?;
     Ok(())
@@ -53,6 +60,14 @@ fn find_size(disk: &dyn LogicalDisk, view: View) -> Result<Option<u64>> {
         Some(record) => description::decode(&record),
         None => Ok(None),
     }
+}
+
+/// How the pages of the device that `view` is are compressed.
+///
+/// # Errors
+/// [`Error::Disk`].
+pub(crate) fn compression(disk: &dyn LogicalDisk, view: View) -> Result<ListCompression> {
+    Ok(disk.hints(view, CONTENT)?.unwrap_or_default().compression)
 }
 
 /// Frees all pages of `pages`, in as many units as that takes.
@@ -94,14 +109,20 @@ pub fn resize(disk: &dyn LogicalDisk, head: View, new_size_bytes: u64) -> Result
 }
 
 /// Makes a client that is a block device, and returns the head of its branch. A device that was
-/// made is there whole or not at all.
+/// made is there whole or not at all. Its pages are compressed as `compression` says.
 ///
 /// # Errors
 /// [`Error::BadSize`]; [`Error::Disk`], where the name is taken.
-pub fn create_client(disk: &dyn Versions, name: &str, size_bytes: u64) -> Result<View> {
+pub fn create_client(
+    disk: &dyn Versions,
+    name: &str,
+    size_bytes: u64,
+    compression: ListCompression,
+) -> Result<View> {
     check_size(size_bytes)?;
-    let made =
-        make_client(disk, name, ClientKind::Block, |disk, head| create(disk, head, size_bytes));
+    let made = make_client(disk, name, ClientKind::Block, |disk, head| {
+        create(disk, head, size_bytes, compression)
+    });
     Ok(made?.head())
 }
 
@@ -125,7 +146,10 @@ pub fn list(disk: &Arc<dyn Versions>) -> Result<Vec<Listed>> {
     let mut all = Vec::new();
     for (view, name) in named {
         match find_size(&**disk, view) {
-            Ok(Some(size_bytes)) => all.push(Listed { view, name, size_bytes }),
+            Ok(Some(size_bytes)) => {
+                let compression = compression(&**disk, view)?;
+                all.push(Listed { view, name, size_bytes, compression });
+            }
             Ok(None) => {}
             Err(error @ Error::Disk(_)) => return Err(error),
             Err(error) => log::warn!("{name}: {error}"),

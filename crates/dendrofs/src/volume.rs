@@ -8,7 +8,8 @@ use std::time::Duration;
 use dendro_base::{SystemClock, Uuid, random_bytes};
 use dendro_device::{Device, FileDevice, MemoryDevice};
 use dendro_disk::{
-    ClientKind, CommitSeq, Lid, LogicalDisk, Quota, VersionTable, Versions, View, abandon,
+    ClientKind, CommitSeq, Lid, ListCompression, LogicalDisk, Quota, VersionTable, Versions, View,
+    abandon,
 };
 use dendro_format::layout::{
     MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2, good_segment_size_bytes,
@@ -340,7 +341,8 @@ impl Volume {
     /// [`Error::BlockDevice`] for a size that none can have; [`Error::Disk`] if the name is taken
     /// or cannot be one, or if there is no room.
     pub fn create_block_device(&self, name: &str, len_bytes: u64) -> Result<View> {
-        Ok(dendro_block::create_client(self.disk(), name, len_bytes)?)
+        let as_others = ListCompression::AsOthers;
+        Ok(dendro_block::create_client(self.disk(), name, len_bytes, as_others)?)
     }
 
     /// The length of the block device that a version is, in bytes.

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use dendro_block::{Devices, Error};
-use dendro_disk::{Error as DiskError, Versions};
+use dendro_disk::ListCompression::AsOthers;
+use dendro_disk::{Error as DiskError, ListCompression, Versions};
 use dendro_logdisk::LogDisk;
 use dendro_nbd::Exports;
 
@@ -21,7 +22,7 @@ fn names(devices: &Devices) -> Vec<(String, u64)> {
 #[test]
 fn a_device_that_is_open_becomes_longer_alone() {
     let devices = devices(&volume(64 << 20));
-    devices.create("disk", MIB).unwrap();
+    devices.create("disk", MIB, AsOthers).unwrap();
     let open = devices.open("disk").unwrap();
     open.write(0, &[7; 1 << 20], false).unwrap();
     assert_eq!(devices.resize("disk", MIB / 2, false), Err(Error::WouldShrink(MIB)));
@@ -47,7 +48,7 @@ fn a_device_that_is_open_becomes_longer_alone() {
 #[test]
 fn a_device_that_is_open_for_reading_stays() {
     let devices = devices(&volume(64 << 20));
-    devices.create("disk", MIB).unwrap();
+    devices.create("disk", MIB, AsOthers).unwrap();
     let reading = devices.for_reading();
     let open = reading.open("disk").unwrap();
     assert!(open.is_read_only());
@@ -69,8 +70,8 @@ fn a_device_that_is_open_for_reading_stays() {
 fn what_is_open_is_not_deleted() {
     let disk = volume(64 << 20);
     let devices = devices(&disk);
-    devices.create("disk", MIB).unwrap();
-    devices.create("other", MIB).unwrap();
+    devices.create("disk", MIB, AsOthers).unwrap();
+    devices.create("other", MIB, AsOthers).unwrap();
     let branch = disk.versions().branch_named("disk").unwrap().branch;
     let kept = disk.snapshot(branch, Some("kept")).unwrap().view();
     let open = devices.open("disk@kept").unwrap();
@@ -94,12 +95,38 @@ fn what_is_open_is_not_deleted() {
 #[test]
 fn devices_are_found_by_their_names() {
     let devices = devices(&volume(64 << 20));
-    devices.create("disk", MIB).unwrap();
+    devices.create("disk", MIB, AsOthers).unwrap();
     assert_eq!(names(&devices), [("disk".to_owned(), MIB)]);
-    assert!(matches!(devices.create("disk", MIB), Err(Error::Disk(DiskError::NameTaken(_)))));
-    assert_eq!(devices.create("odd", 5), Err(Error::BadSize(5)));
+    assert!(matches!(
+        devices.create("disk", MIB, AsOthers),
+        Err(Error::Disk(DiskError::NameTaken(_)))
+    ));
+    assert_eq!(devices.create("odd", 5, AsOthers), Err(Error::BadSize(5)));
     assert_eq!(devices.resize("none", MIB, false), Err(Error::NotFound));
     assert_eq!(devices.delete("none", false), Err(Error::NotFound));
     assert!(matches!(devices.delete("main", false), Err(Error::NoDevice(_))));
     assert_eq!(names(&devices).len(), 1);
+}
+
+#[test]
+fn how_a_device_is_compressed_is_listed_with_its_versions() {
+    let disk = volume(64 << 20);
+    let devices = devices(&disk);
+    for (name, compression) in [
+        ("others", AsOthers),
+        ("never", ListCompression::Never),
+        ("lz4", ListCompression::Lz4),
+        ("zstd", ListCompression::Zstd),
+    ] {
+        let made = devices.create(name, MIB, compression).unwrap();
+        assert_eq!(made.compression, compression);
+        let branch = disk.versions().branch_named(name).unwrap().branch;
+        disk.snapshot(branch, Some(&format!("{name}-kept"))).unwrap();
+        let listed = devices.all().unwrap();
+        let versions: Vec<_> = listed.iter().filter(|of| of.name.starts_with(name)).collect();
+        assert_eq!(versions.len(), 2);
+        assert!(versions.iter().all(|of| of.compression == compression), "{versions:?}");
+        let resized = devices.resize(name, 2 * MIB, false).unwrap();
+        assert_eq!(resized.compression, compression);
+    }
 }

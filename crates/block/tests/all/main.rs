@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dendro_base::{Clock, ManualClock};
 use dendro_block::{BlockDevice, CONTENT, create};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{LogicalDisk, View};
+use dendro_disk::{ListCompression, LogicalDisk, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 fn clock() -> Arc<dyn Clock> {
@@ -41,7 +41,7 @@ fn volume(len_bytes: u64) -> Arc<LogDisk> {
 /// Makes the main branch a block device.
 fn make_device(disk: &dyn LogicalDisk, size_bytes: u64) {
     assert_eq!(disk.allocate_list().unwrap(), CONTENT);
-    create(disk, View::HEAD, size_bytes).unwrap();
+    create(disk, View::HEAD, size_bytes, ListCompression::AsOthers).unwrap();
 }
 
 fn open_device(disk: Arc<dyn LogicalDisk>, view: View) -> BlockDevice {

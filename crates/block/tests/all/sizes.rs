@@ -4,6 +4,7 @@ use dendro_base::Rng;
 use dendro_block::{BlockDevice, CONTENT, Error, create, list, resize, size_bytes};
 use dendro_device::Device;
 use dendro_device::sim::{CrashStyle, SimDevice};
+use dendro_disk::ListCompression::AsOthers;
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{Aru, LogicalDisk, MAX_PAGE_COUNT, Versions, View};
 use dendro_nbd::Export;
@@ -26,7 +27,7 @@ fn only_sizes_that_can_be_are_taken() {
     make_device(&disk, 4096);
     for size in [0, 1, 4097, MAX_PAGE_COUNT * 4096 + 4096, u64::MAX] {
         assert_eq!(resize(&disk, View::HEAD, size), Err(Error::BadSize(size)));
-        assert_eq!(create(&disk, View::HEAD, size), Err(Error::BadSize(size)));
+        assert_eq!(create(&disk, View::HEAD, size, AsOthers), Err(Error::BadSize(size)));
     }
     resize(&disk, View::HEAD, MAX_PAGE_COUNT * 4096).unwrap();
     let device = open_device(Arc::new(disk), View::HEAD);

@@ -3,12 +3,27 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use dendro_control::block_devices::BlockCompression;
 use dendro_daemon::text;
 
 /// The part of a help text that says how devices are named.
 const NAMING: &str = "\
 DEVICE is VOLUME/NAME or VOLUME:NAME, where VOLUME is an image file or a block device, or UUID=…
 or LABEL=… of one; where it is mounted, also MOUNT:NAME. `dendro nbd` may serve it meanwhile.";
+
+fn compression(text: &str) -> Result<BlockCompression, String> {
+    match text {
+        "none" => Ok(BlockCompression::None),
+        "lz4" => Ok(BlockCompression::Lz4),
+        "zstd" => Ok(BlockCompression::Zstd),
+        _ if text.starts_with("zstd:") => Err(
+            "a device has no level of its own; write zstd, and state the level for the volume, \
+             with mkfs --compress or compress= of the mount"
+                .into(),
+        ),
+        _ => Err(format!("\"{text}\" is none of none, lz4 and zstd")),
+    }
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,6 +45,11 @@ pub(crate) enum BlockVerb {
         /// The size, such as 20G; it may be more than the volume has room for
         #[arg(value_parser = text::parse_size)]
         size: u64,
+        /// Compress what is written to it, and to clones of it, with `lz4` or `zstd`, or not
+        /// (`none`), whatever the volume does. `zstd` has the level of the volume if that
+        /// compresses with zstd, else 3 [default: as the volume]
+        #[arg(long, value_name = "KIND", value_parser = compression)]
+        compress: Option<BlockCompression>,
         /// Print the facts as JSON
         #[arg(long)]
         json: bool,

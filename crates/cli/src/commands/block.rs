@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dendro_block::Devices;
-use dendro_control::block_devices::{BlockDeviceInfo, BlockDevicesRequest};
+use dendro_control::block_devices::{BlockCompression, BlockDeviceInfo, BlockDevicesRequest};
 use dendro_daemon::{block_devices, text};
 use dendro_disk::LogicalDisk;
 use serde::Serialize;
@@ -17,10 +17,13 @@ use crate::target::{self, Keeper, tag};
 
 pub(crate) fn run(args: &BlockArgs, quiet: bool) -> Result<(), Failure> {
     match &args.verb {
-        BlockVerb::Create { device, size, json } => {
+        BlockVerb::Create { device, size, compress, json } => {
             let Named { keeper, name } = Named::find(device)?;
-            let request = BlockDevicesRequest::Create { name: name.clone(), size_bytes: *size };
+            let (size_bytes, compression) = (*size, compress.unwrap_or_default());
+            let request =
+                BlockDevicesRequest::Create { name: name.clone(), size_bytes, compression };
             let made = ask(&keeper, Some(&name), request)?;
+            check_compression(device, &made, compression)?;
             report(&keeper, &made, *json, quiet)
         }
         BlockVerb::List { volume, json } => {
@@ -41,6 +44,21 @@ pub(crate) fn run(args: &BlockArgs, quiet: bool) -> Result<(), Failure> {
             let deleted = ask(&keeper, Some(&name), request)?;
             report(&keeper, &deleted, *json, true)
         }
+    }
+}
+
+/// Fails if a device that was made is compressed in another way than `wanted`.
+fn check_compression(
+    device: &str,
+    made: &[BlockDeviceInfo],
+    wanted: BlockCompression,
+) -> Result<(), Failure> {
+    match made.iter().all(|made| made.compression == wanted) {
+        true => Ok(()),
+        false => Err(Failure::new(format_args!(
+            "{device}: was made without --compress, which the daemon is too old for; delete it, and \
+             make it when a daemon of this release has the volume"
+        ))),
     }
 }
 
@@ -108,12 +126,14 @@ struct Shown<'a> {
     branch: u32,
     epoch: Option<u64>,
     size_bytes: u64,
+    compress: BlockCompression,
 }
 
 impl<'a> From<&'a BlockDeviceInfo> for Shown<'a> {
     fn from(info: &'a BlockDeviceInfo) -> Self {
-        let BlockDeviceInfo { name, branch, epoch, size_bytes } = info;
-        Self { name, branch: *branch, epoch: *epoch, size_bytes: *size_bytes }
+        let BlockDeviceInfo { name, branch, epoch, size_bytes, compression } = info;
+        let (size_bytes, compress) = (*size_bytes, *compression);
+        Self { name, branch: *branch, epoch: *epoch, size_bytes, compress }
     }
 }
 
@@ -136,7 +156,10 @@ fn report(
     if quiet {
         return Ok(());
     }
-    let row = |device: &BlockDeviceInfo| [device.name.clone(), text::size(device.size_bytes)];
+    let row = |device: &BlockDeviceInfo| {
+        let compression = device.compression.name().to_owned();
+        [device.name.clone(), text::size(device.size_bytes), compression]
+    };
     let rows: Vec<_> = devices.iter().map(row).collect();
-    output::print(&output::columns(["name", "size"], &rows, &[1]))
+    output::print(&output::columns(["name", "size", "compression"], &rows, &[1]))
 }

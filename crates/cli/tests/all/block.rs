@@ -211,6 +211,61 @@ fn facts_are_told_while_devices_are_served() {
     assert!(!info.contains("served"), "{info}");
 }
 
+/// Writes what compresses well to a device, and returns how many bytes more are used then.
+fn used_by_text(scratch: &Scratch, socket: &str, name: &str) -> u64 {
+    let used = || scratch.info(&scratch.image())["space"]["live_bytes"].as_u64().unwrap();
+    let before = used();
+    let text: Vec<u8> =
+        b"what is said once and again ".iter().copied().cycle().take(4 << 20).collect();
+    let mut client = open(socket, name);
+    client.write(0, &text, 1).unwrap().unwrap();
+    let read = client.read(0, text.len() as u32).unwrap().unwrap().data;
+    assert!(read == text, "{name}");
+    used() - before
+}
+
+#[test]
+fn a_device_is_compressed_as_it_was_made() {
+    let scratch = Scratch::with_volume();
+    let volume = scratch.image();
+    let create = |name: &str, more: &[&str]| {
+        let device = format!("{volume}/{name}");
+        scratch.dendro([&["block", "create", &device, "1G"], more].concat()).succeeds();
+    };
+    create("plain", &[]);
+    create("zstd", &["--compress", "zstd"]);
+    let (server, socket) = serve(&scratch, &[]);
+    create("lz4", &["--compress", "lz4"]);
+    create("none", &["--compress", "none"]);
+    scratch.dendro(["clone", &format!("{volume}:zstd"), "copy"]).succeeds();
+    for name in ["plain", "none"] {
+        let used = used_by_text(&scratch, &socket, name);
+        assert!(used >= 4 << 20, "{name}: {used}");
+    }
+    for name in ["zstd", "lz4", "copy"] {
+        let used = used_by_text(&scratch, &socket, name);
+        assert!(used < 1 << 20, "{name}: {used}");
+    }
+    end(server);
+    let listed = scratch.dendro(["block", "list", "--json", &volume]).succeeds();
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    for device in listed["block_devices"].as_array().unwrap() {
+        let expected = match device["name"].as_str().unwrap() {
+            "plain" => "default",
+            name if name.starts_with("copy") => "zstd",
+            name => name.split('@').next().unwrap(),
+        };
+        assert_eq!(device["compress"], expected, "{device}");
+    }
+    let listed = scratch.dendro(["block", "list", &volume]).succeeds().out;
+    let zstd = listed.lines().find(|line| line.starts_with("zstd ")).unwrap();
+    assert!(zstd.ends_with("  zstd"), "{listed}");
+    let device = format!("{volume}/more");
+    for (kind, why) in [("zstd:7", "no level of its own"), ("gzip", "none, lz4 and zstd")] {
+        scratch.dendro(["block", "create", "--compress", kind, &device, "1G"]).fails(2, &[why]);
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let scratch = Scratch::with_volume();
@@ -280,8 +335,11 @@ fn devices_are_changed_while_the_volume_is_mounted() {
         .succeeds();
     scratch.dendro(["block", "resize", &disk, "1M"]).fails(1, &["--shrink"]);
     scratch.dendro(["block", "delete", &disk]).succeeds();
-    scratch.dendro(["block", "create", &disk, "1M"]).succeeds();
+    scratch.dendro(["block", "create", "--compress", "zstd", &disk, "1M"]).succeeds();
+    let listed = || scratch.dendro(["block", "list", &image]).succeeds().out;
+    assert!(listed().contains("zstd"), "{}", listed());
     scratch.umount();
+    assert!(listed().contains("zstd"), "{}", listed());
     assert_eq!(names(&scratch), ["disk"]);
 }
 

@@ -15,6 +15,9 @@ pub enum BlockDevicesRequest {
         name: String,
         /// Its size.
         size_bytes: u64,
+        /// How its pages are compressed.
+        #[serde(default)]
+        compression: BlockCompression,
     },
     /// Give one another size.
     Resize {
@@ -36,6 +39,34 @@ pub enum BlockDevicesRequest {
     },
 }
 
+/// How the pages of a block device are compressed when they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockCompression {
+    /// As the volume's other data.
+    #[default]
+    Default,
+    /// Not at all.
+    None,
+    /// With LZ4.
+    Lz4,
+    /// With Zstandard.
+    Zstd,
+}
+
+impl BlockCompression {
+    /// What messages and commands call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
 /// A block device, or a snapshot of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDeviceInfo {
@@ -47,6 +78,10 @@ pub struct BlockDeviceInfo {
     pub epoch: Option<u64>,
     /// Its size.
     pub size_bytes: u64,
+    /// How its pages are compressed when they are written. A daemon of an older release does not
+    /// say.
+    #[serde(default)]
+    pub compression: BlockCompression,
 }
 
 /// Has a daemon serve the block devices of its volume over NBD, at a socket that listens and whose

@@ -15,7 +15,16 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             "dendro block create vms.img/debian 20G\ndendro snapshot create vms.img:debian@installed\ndendro clone vms.img:debian@installed web-1",
         )],
     ),
-    ("dendro-block-create", &[("A disk of 20 GiB:", "dendro block create vms.img/debian 20G")]),
+    (
+        "dendro-block-create",
+        &[
+            ("A disk of 20 GiB:", "dendro block create vms.img/debian 20G"),
+            (
+                "One whose contents are compressed:",
+                "dendro block create --compress zstd vms.img/logs 20G",
+            ),
+        ],
+    ),
     ("dendro-block-list", &[("Devices and their snapshots:", "dendro block list vms.img")]),
     (
         "dendro-block-resize",
