@@ -31,11 +31,12 @@ pub mod socket;
 pub use admin::{Admin, Cleaning};
 pub use client::{Client, ClientError, FindOutcome, ServingEnd, Unresponsive};
 pub use messages::{
-    Addressee, AdminError, CheckpointInfo, Command, CompressionInfo, Facts, FeatureInfo,
-    MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, MountInfo, MountNamed, MountReply, MountRequest,
-    Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo, ServedInfo, SetRequest,
-    SpaceInfo, SuperblockInfo, UnmountRequest, ViewInfo, VolumeInfo, block_devices, check,
-    cleaning, coalescing, damage, devices, parse_request, resizing, scrub, streams, versions,
+    Addressee, AdminError, CheckpointInfo, Command, CompressionInfo, CompressionKinds, Facts,
+    FeatureInfo, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, MountInfo, MountNamed, MountReply,
+    MountRequest, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo, ServedInfo,
+    SetRequest, SpaceInfo, SuperblockInfo, UnmountRequest, ViewInfo, VolumeInfo, block_devices,
+    check, cleaning, coalescing, damage, devices, parse_request, resizing, scrub, streams,
+    versions,
 };
 pub use server::{Gate, Scrape, Server};
 pub use socket::{Caller, closing_error, identity_file};

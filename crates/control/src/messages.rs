@@ -27,8 +27,8 @@ pub use mounts::{
 pub use reply::{AdminError, Facts, Outcome, Reply};
 pub use request::{Command, Request, parse_request};
 pub use volume::{
-    CheckpointInfo, CompressionInfo, FeatureInfo, Pong, SegmentInfo, ServedInfo, SpaceInfo,
-    SuperblockInfo, VolumeInfo,
+    CheckpointInfo, CompressionInfo, CompressionKinds, FeatureInfo, Pong, SegmentInfo, ServedInfo,
+    SpaceInfo, SuperblockInfo, VolumeInfo,
 };
 
 /// The version of the protocol. Each message carries it; a side that receives another version

@@ -9,7 +9,7 @@ use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
 use dendro_block::Devices as BlockDevices;
 use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
-use dendro_logdisk::OpenOptions;
+use dendro_logdisk::{Compression, OpenOptions};
 
 use crate::block_server::BlockServer;
 use crate::check::online::Checks;
@@ -23,7 +23,7 @@ use crate::scrub::Scrubber;
 use crate::threads::Stop;
 use crate::views::{MountedView, Views};
 use crate::volume::memory::default_cache_bytes;
-use crate::volume::{Volume, random_bytes};
+use crate::volume::{Volume, default_compression, random_bytes};
 
 /// What all threads share.
 pub(crate) struct Daemon<'volume> {
@@ -123,12 +123,20 @@ impl<'volume> Daemon<'volume> {
         view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
     }
 
+    /// How new data and what the cleaner moves are compressed: the first mount decides.
+    pub(crate) fn compression_in_force(&self) -> (Option<Compression>, Option<Compression>) {
+        let (new, cold) = default_compression(&self.volume.disk().superblock());
+        let options = self.options.lock();
+        (options.compression.unwrap_or(new), options.cold_compression.unwrap_or(cold))
+    }
+
     /// The options of a mount, with those of the whole volume, as they are now.
     pub(crate) fn in_force(&self, view: &MountedView) -> MountOptions {
         let own = view.options_now();
         let of_volume = self.options.lock().clone();
         let disk = self.volume.disk();
         let default = OpenOptions::default();
+        let (compression, cold_compression) = self.compression_in_force();
         let access = if rustix::process::geteuid().is_root() { Access::All } else { Access::Owner };
         MountOptions {
             read_only: own.read_only || self.volume.is_read_only(),
@@ -139,6 +147,8 @@ impl<'volume> Daemon<'volume> {
             policy: Some(disk.policy().kind()),
             reserve_percent: of_volume.reserve_percent.or(Some(default.reserve_percent)),
             coalesce: Some(disk.clean_settings().coalescing.is_on),
+            compression: Some(compression),
+            cold_compression: Some(cold_compression),
             discards: of_volume.discards,
             metrics: of_volume.metrics,
             direct: of_volume.direct,

@@ -19,8 +19,8 @@ use std::time::Duration;
 use crate::failure::Failure;
 
 pub(crate) use block_source::BlockSource;
-pub(crate) use describe::compression;
 pub use describe::describe;
+pub(crate) use describe::{compression, compression_kinds, default_compression};
 pub use devices::{clock, explain_device};
 pub use disk::open_disk;
 pub(crate) use disk::shut_down;

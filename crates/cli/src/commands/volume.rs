@@ -1,7 +1,9 @@
 //! `dendro sync`, `info` and `set`.
 
 use dendro_control::streams::ReceivedPart;
-use dendro_control::{FeatureInfo, MountInfo, ServedInfo, SetRequest, ViewInfo, VolumeInfo};
+use dendro_control::{
+    CompressionKinds, FeatureInfo, MountInfo, ServedInfo, SetRequest, ViewInfo, VolumeInfo,
+};
 use dendro_daemon::text;
 use serde::Serialize;
 
@@ -90,6 +92,19 @@ fn parts_text(parts: &[ReceivedPart]) -> String {
     parts.iter().map(line).collect()
 }
 
+/// How the volume is compressed by default, and how it is now if that is another way.
+fn compress_text(info: &VolumeInfo) -> String {
+    let told =
+        |kinds: &CompressionKinds| format!("{}; what the cleaner moves: {}", kinds.new, kinds.cold);
+    let Some(default) = &info.default_compression else {
+        return "its daemon is too old to say".into();
+    };
+    match &info.compression_in_force {
+        Some(now) if now != default => format!("{}\n    as mounted: {}", told(default), told(now)),
+        _ => told(default),
+    }
+}
+
 /// What compression gains, if something is compressed.
 fn compression_text(info: &VolumeInfo) -> String {
     let is_marked = info.features.incompatible.iter().any(|name| name == "compression");
@@ -158,6 +173,7 @@ fn info_text(info: &VolumeInfo) -> String {
                 format!("{}, made {}", info.format_version, text::time(info.created_unix_s)),
             ),
             ("features", feature_text(&info.features)),
+            ("compress", compress_text(info)),
             (
                 "size",
                 format!(

@@ -221,3 +221,44 @@ fn on_a_mount_without_extended_attributes_there_are_none_and_they_stay_in_the_vo
     let len = rustix::fs::getxattr(&marked, "user.colour", &mut value).unwrap();
     assert_eq!(&value[..len], b"green");
 }
+
+#[test]
+fn how_a_volume_is_compressed_is_told() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, mount) = (scratch.image(), scratch.mount_point());
+    let kinds = ["--compress", "zstd:7", "--compress-cold", "lz4"];
+    scratch.dendro([&["mkfs", "--size", "64M", &*image], &kinds[..]].concat()).succeeds();
+    let told = |member: &str| scratch.info(&image)[member].clone();
+    assert_eq!(
+        (told("default_compress"), told("default_compress_cold")),
+        ("zstd:7".into(), "lz4".into())
+    );
+    assert!(told("compress_in_force").is_null());
+    let text = || scratch.dendro(["info", &image]).succeeds().out;
+    let default = "compress    zstd:7; what the cleaner moves: lz4\n";
+    assert!(text().contains(default), "{}", text());
+    scratch.mount();
+    assert_eq!(
+        (told("compress_in_force"), told("compress_cold_in_force")),
+        ("zstd:7".into(), "lz4".into())
+    );
+    assert!(text().contains(default) && !text().contains("as mounted: "), "{}", text());
+    let set = || scratch.dendro(["set", &mount]).succeeds().out;
+    assert!(set().contains("compress=zstd:7,compress-cold=lz4"), "{}", set());
+    // What holds already is no change.
+    scratch.dendro(["set", &mount, "compress=zstd:7"]).succeeds();
+    scratch.dendro(["set", &mount, "compress=lz4"]).fails(1, &["cannot be changed"]);
+    scratch.umount();
+    scratch.mount_with("compress=none");
+    assert_eq!(
+        (told("default_compress"), told("compress_in_force")),
+        ("zstd:7".into(), "none".into())
+    );
+    let mounted = format!("{default}    as mounted: none; what the cleaner moves: lz4\n");
+    assert!(text().contains(&mounted), "{}", text());
+    assert!(set().contains("compress=none,compress-cold=lz4"), "{}", set());
+    scratch.umount();
+}

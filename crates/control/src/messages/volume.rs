@@ -76,6 +76,12 @@ pub struct VolumeInfo {
     /// Bytes of the map that are kept once although the volume asks for two copies.
     #[serde(default)]
     pub unmirrored_bytes: u64,
+    /// How it is compressed unless a mount says otherwise; `None`: the daemon does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_compression: Option<CompressionKinds>,
+    /// How it is compressed now; `None`: nobody has it open, or the daemon does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression_in_force: Option<CompressionKinds>,
     /// How its bytes are used.
     pub space: SpaceInfo,
     /// The newest superblock, from which the volume is found.
@@ -134,6 +140,15 @@ pub struct FeatureInfo {
     pub read_only_compatible: Vec<String>,
     /// Nothing.
     pub incompatible: Vec<String>,
+}
+
+/// How data are compressed, as options of mounts state it: `none`, `lz4`, or `zstd:` and a level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompressionKinds {
+    /// New data.
+    pub new: String,
+    /// What the cleaner moves.
+    pub cold: String,
 }
 
 /// How a volume's bytes are used.

@@ -10,6 +10,7 @@ use dendro_fs::MemoryUse;
 use super::refusal::refuse;
 use crate::state::Daemon;
 use crate::views::MountedView;
+use crate::volume::compression_kinds;
 use crate::volume::memory::resident_bytes;
 use crate::{check, damage, logging, metrics, scrub};
 
@@ -81,6 +82,7 @@ impl Daemon<'_> {
             views,
         });
         info.served = self.block_server.info();
+        info.compression_in_force = Some(compression_kinds(self.compression_in_force()));
         Ok(info)
     }
 

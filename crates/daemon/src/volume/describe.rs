@@ -4,11 +4,10 @@ use std::path::Path;
 
 use dendro_control::streams::ReceivedPart;
 use dendro_control::{
-    CheckpointInfo, CompressionInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo,
-    VolumeInfo,
+    CheckpointInfo, CompressionInfo, CompressionKinds, FeatureInfo, SegmentInfo, SpaceInfo,
+    SuperblockInfo, VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, PAGE_SIZE, Versions};
-use dendro_format::Superblock;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, COMPATIBLE_METADATA_COPY,
     INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_CLIENTS, INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_FRAMES,
@@ -17,6 +16,7 @@ use dendro_format::superblock::{
     INCOMPATIBLE_REUSE, INCOMPATIBLE_SET, INCOMPATIBLE_SPREAD, INCOMPATIBLE_VERSIONS,
     MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
+use dendro_format::{Compression, Superblock};
 use dendro_logdisk::{LogDisk, Stats};
 use dendro_transfer::kept_parts;
 
@@ -44,6 +44,8 @@ pub fn describe(source: &Path, disk: &LogDisk, devices: &Devices) -> VolumeInfo 
         devices: if devices.is_listed() { device_infos(devices) } else { Vec::new() },
         metadata_copies: superblock.metadata_copies(),
         unmirrored_bytes: disk.unmirrored_bytes(),
+        default_compression: Some(compression_kinds(default_compression(&superblock))),
+        compression_in_force: None,
         space: SpaceInfo {
             capacity_bytes: space.capacity_bytes,
             live_bytes: space.live_bytes,
@@ -69,6 +71,22 @@ pub fn describe(source: &Path, disk: &LogDisk, devices: &Devices) -> VolumeInfo 
         mount: None,
         served: None,
     }
+}
+
+/// How new data and what the cleaner moves are compressed unless a mount says otherwise.
+pub(crate) const fn default_compression(
+    superblock: &Superblock,
+) -> (Option<Compression>, Option<Compression>) {
+    let (new, cold) = (superblock.compression, superblock.cold_compression);
+    (Compression::from_byte(new), Compression::from_byte(cold))
+}
+
+/// The same, as it is told.
+pub(crate) fn compression_kinds(
+    (new, cold): (Option<Compression>, Option<Compression>),
+) -> CompressionKinds {
+    let kind = |of: Option<Compression>| of.map_or_else(|| "none".into(), |of| of.to_string());
+    CompressionKinds { new: kind(new), cold: kind(cold) }
 }
 
 /// What compression gains, if that is known.

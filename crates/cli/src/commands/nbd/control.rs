@@ -131,10 +131,13 @@ impl Admin for BlockAdmin<'_> {
     fn info(&self) -> Answer<VolumeInfo> {
         let met = met_damage(&self.disk, false).map_err(refuse)?;
         let read_only = self.disk.read_only_reason();
+        let info = describe(Path::new(&self.pong.source), &self.disk, self.devices);
         Ok(VolumeInfo {
             met_damage: Some(met).filter(|met| met.place_count > 0),
             served: Some(ServedInfo { read_only, ..self.served.clone() }),
-            ..describe(Path::new(&self.pong.source), &self.disk, self.devices)
+            // It has no option that says otherwise.
+            compression_in_force: info.default_compression.clone(),
+            ..info
         })
     }
 

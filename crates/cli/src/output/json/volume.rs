@@ -30,6 +30,10 @@ pub(crate) struct Volume<'a> {
     features: &'a FeatureInfo,
     metadata_copies: u8,
     unmirrored_bytes: u64,
+    default_compress: &'a str,
+    default_compress_cold: &'a str,
+    compress_in_force: Option<&'a str>,
+    compress_cold_in_force: Option<&'a str>,
     space: &'a SpaceInfo,
     superblock: Superblock,
     checkpoint: Checkpoint,
@@ -154,6 +158,8 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
     fn from(info: &'a VolumeInfo) -> Self {
         let SegmentInfo { size_bytes, total, clean } = info.segments;
         let SuperblockInfo { sequence, written_unix_s } = info.superblock;
+        let default = info.default_compression.as_ref();
+        let now = info.compression_in_force.as_ref();
         Self {
             source: &info.source,
             uuid: &info.uuid,
@@ -170,6 +176,10 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
             features: &info.features,
             metadata_copies: info.metadata_copies,
             unmirrored_bytes: info.unmirrored_bytes,
+            default_compress: default.map_or("", |kinds| &kinds.new),
+            default_compress_cold: default.map_or("", |kinds| &kinds.cold),
+            compress_in_force: now.map(|kinds| &*kinds.new),
+            compress_cold_in_force: now.map(|kinds| &*kinds.cold),
             space: &info.space,
             superblock: Superblock { sequence, written_unix_ns: unix_ns(written_unix_s) },
             checkpoint: Checkpoint::from(&info.checkpoint),
