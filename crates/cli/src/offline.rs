@@ -18,9 +18,7 @@ use dendro_control::scrub::ScrubInfo;
 use dendro_control::streams::{ReceiveRequest, ReceivedInfo, SendRequest, SentInfo};
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::unmounted::met_damage;
-use dendro_daemon::volume::devices::{
-    Devices, Members, explain_devices, open_devices, open_devices_to_read,
-};
+use dendro_daemon::volume::devices::{Devices, open_devices_to_read, open_devices_to_write};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, open_disk};
 use dendro_daemon::{Failure, cleaning, devices, resizing, scrub, streams};
@@ -284,11 +282,8 @@ pub(crate) fn open_for_writing_by(
     direct: Direct,
     options: OpenOptions,
 ) -> Result<(Arc<Devices>, LogDisk), Failure> {
-    let device_options = DeviceOptions::new().direct(direct).lock_wait(LAST_DAEMON_GRACE);
-    let members = Members { named: &[], is_degraded: false };
-    let devices = open_devices(source, source, &device_options, members)
-        .map_err(|error| explain_devices(error, false))?;
-    let devices = Arc::new(devices);
+    let device_options = DeviceOptions::new().direct(direct);
+    let devices = Arc::new(open_devices_to_write(source, &device_options)?);
     let disk = open_disk(source, &devices, options)?;
     Ok((devices, disk))
 }
@@ -307,7 +302,7 @@ fn open_to_read_by(
     direct: Direct,
     options: OpenOptions,
 ) -> Result<(Arc<Devices>, LogDisk), Failure> {
-    let device_options = DeviceOptions::new().direct(direct).lock_wait(LAST_DAEMON_GRACE);
+    let device_options = DeviceOptions::new().direct(direct);
     let devices = Arc::new(open_devices_to_read(source, &device_options)?);
     let disk = open_disk(source, &devices, OpenOptions { read_only: true, ..options })?;
     Ok((devices, disk))

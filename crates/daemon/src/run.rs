@@ -40,6 +40,7 @@ use crate::mount_config::Config;
 use crate::serving::not_shut_down;
 use crate::state::Daemon;
 use crate::threads::spawn;
+use crate::volume::devices::check_not_served;
 use crate::volume::{BlockSource, LAST_DAEMON_GRACE, NotOpened, Volume};
 
 /// Threads that write the log. While one waits for the device, the other gives it the next buffer:
@@ -137,7 +138,10 @@ fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed
         }
         match Volume::open(&config.source, &block.path, &config.options, LOCK_WAIT) {
             Ok(volume) => return Ok(volume),
-            Err(NotOpened::InUse(_)) if waited < LAST_DAEMON_GRACE => waited += LOCK_WAIT,
+            Err(NotOpened::InUse(_)) if waited < LAST_DAEMON_GRACE => {
+                check_not_served(&config.source)?;
+                waited += LOCK_WAIT;
+            }
             Err(NotOpened::InUse(failure) | NotOpened::Failed(failure)) => {
                 return Err(failure.into());
             }

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use dendro_control::check::{CheckFinding, CheckReport, CheckRequest};
 use dendro_daemon::check::{CheckOptions, NotChecked, names_of, of_mended, of_more};
-use dendro_daemon::volume::LAST_DAEMON_GRACE;
 use dendro_daemon::volume::devices::{Devices, open_devices_to_read};
 use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_device::{Device, Direct, OpenOptions as DeviceOptions, OverlayDevice};
@@ -135,8 +134,7 @@ fn not_done(failure: Failure) -> Failure {
 }
 
 fn open(source: &Path) -> Result<Arc<Devices>, Failure> {
-    // umount(2) of a plain mount returns before its daemon has ended.
-    let options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    let options = DeviceOptions::new().direct(Direct::Never);
     open_devices_to_read(source, &options).map(Arc::new)
 }
 

@@ -20,9 +20,9 @@ use dendro_check::{Error, Extent, LostPages, Rebuild, RebuildOptions, RebuildRep
 use dendro_control::versions::VersionName;
 use dendro_daemon::check::names_of;
 use dendro_daemon::text;
-use dendro_daemon::volume::devices::{Devices, open_devices_to_read};
+use dendro_daemon::volume::clock;
+use dendro_daemon::volume::devices::{Devices, open_device_alone, open_devices_to_read};
 use dendro_daemon::volume::memory::default_check_bytes;
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device};
 use dendro_device::{Device, OpenOptions, OverlayDevice};
 use dendro_fs::Ino;
 use dendro_set::roster_on;
@@ -326,11 +326,11 @@ pub(super) fn source(named: &Path) -> Result<PathBuf, Failure> {
 
 /// Opens a device alone, or to read it those over which the volume is spread that lies there.
 pub(super) fn open(source: &Path, read_only: bool) -> Result<Devices, Failure> {
-    let options = OpenOptions::new().read_only(read_only).lock_wait(LAST_DAEMON_GRACE);
+    let options = OpenOptions::new();
     if read_only && roster_on(source).is_some_and(|roster| roster.extents.is_some()) {
         return open_devices_to_read(source, &options);
     }
-    let device = options.open(source).map_err(|error| explain_device(&error, read_only))?;
+    let device = open_device_alone(source, &options, read_only)?;
     Ok(Devices::single(device, source.to_path_buf(), clock()))
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::Duration;
 
+use dendro_base::{Clock, SystemClock};
 use dendro_nbd::testing::{Client, option, string};
 use serde_json::Value;
 
@@ -264,6 +265,43 @@ fn a_device_is_compressed_as_it_was_made() {
     for (kind, why) in [("zstd:7", "no level of its own"), ("gzip", "none, lz4 and zstd")] {
         scratch.dendro(["block", "create", "--compress", kind, &device, "1G"]).fails(2, &[why]);
     }
+}
+
+#[test]
+fn who_serves_the_volume_is_said_at_once() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.dendro(["block", "create", &format!("{image}/disk"), "1M"]).succeeds();
+    let (server, _) = serve(&scratch, &[]);
+    let served = format!("served by process {} (dendro nbd); end that first", pid(&scratch));
+    let since = SystemClock.now();
+    let mount = scratch.mount_point();
+    for (code, command) in [
+        (32, &["mount", &image, &mount][..]),
+        (8, &["check", &image]),
+        (1, &["scrub", &image]),
+        (1, &["segments", &image]),
+        (1, &["resize", &image, "128M"]),
+        (1, &["damage", &image]),
+        (1, &["damage", "--clear", &image]),
+        (8, &["rebuild", &image]),
+    ] {
+        scratch.dendro(command).fails(code, &[&image, &served]);
+    }
+    // A wait for one of them takes longer.
+    let took_s = SystemClock.now().secs() - since.secs();
+    assert!(took_s < 20, "{took_s} s");
+    // One that has been told to end is waited for.
+    signal(server.id(), "TERM");
+    scratch.dendro(["check", &image]).succeeds();
+    let mut server = server;
+    assert!(server.wait().unwrap().success());
+    // Readers do not disturb each other.
+    let (server, _) = serve(&scratch, &["--read-only"]);
+    scratch.dendro(["check", &image]).succeeds();
+    scratch.dendro(["damage", &image]).succeeds();
+    scratch.dendro(["resize", &image, "128M"]).fails(1, &["(dendro nbd)"]);
+    end(server);
 }
 
 #[test]

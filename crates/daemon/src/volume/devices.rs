@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::devices::{DeviceInfo, DeviceState};
@@ -12,12 +13,17 @@ use dendro_format::roster::MemberState;
 pub use dendro_set::Members;
 use dendro_set::{DeviceSet, Error, MemberInfo};
 
+use super::LAST_DAEMON_GRACE;
 use crate::failure::Failure;
-use crate::holder::is_same_file;
+use crate::holder::{self, is_same_file};
 use crate::text;
 
 /// The smallest volume: the fewest segments of the smallest size.
 const MIN_BYTES: u64 = (MIN_SEGMENT_COUNT as u64) << MIN_SEGMENT_SIZE_LOG2;
+
+/// How long another process may have a device before it is asked who that is: one that was told to
+/// end a moment ago may not know it yet.
+const SHORT_WAIT: Duration = Duration::from_millis(500);
 
 /// The devices of a volume, as one.
 pub type Devices = DeviceSet<FileDevice>;
@@ -38,14 +44,69 @@ pub fn open_devices(
     dendro_set::open(device, &source, members, options, clock())
 }
 
-/// Opens them for reading, whichever of them are there.
+/// Opens them for reading, whichever of them are there, as [`open_when_free`] does.
 ///
 /// # Errors
 /// Why that is not possible, for the user.
 pub fn open_devices_to_read(source: &Path, options: &DeviceOptions) -> Result<Devices, Failure> {
     let members = Members { named: &[], is_degraded: true };
     let options = options.clone().read_only(true);
-    open_devices(source, source, &options, members).map_err(|error| explain_devices(error, true))
+    open_when_free(source, &options, true, |options| open_devices(source, source, options, members))
+}
+
+/// Opens them for writing, all of them, as [`open_when_free`] does.
+///
+/// # Errors
+/// Why that is not possible, for the user.
+pub fn open_devices_to_write(source: &Path, options: &DeviceOptions) -> Result<Devices, Failure> {
+    let members = Members { named: &[], is_degraded: false };
+    open_when_free(source, options, false, |options| open_devices(source, source, options, members))
+}
+
+/// Opens one of them alone, as [`open_when_free`] does.
+///
+/// # Errors
+/// Why that is not possible, for the user.
+pub fn open_device_alone(
+    source: &Path,
+    options: &DeviceOptions,
+    read_only: bool,
+) -> Result<FileDevice, Failure> {
+    let options = options.clone().read_only(read_only);
+    let open =
+        |options: &DeviceOptions| options.open(source).map_err(|error| of_device(source, error));
+    open_when_free(source, &options, read_only, open)
+}
+
+/// Does `open` on `source`, and waits if another process has a device of it. A daemon whose last
+/// mount has gone ends by itself; a `dendro nbd` does not, which is said at once.
+fn open_when_free<T>(
+    source: &Path,
+    options: &DeviceOptions,
+    read_only: bool,
+    open: impl Fn(&DeviceOptions) -> Result<T, Error>,
+) -> Result<T, Failure> {
+    let opened = match open(&options.clone().lock_wait(SHORT_WAIT)) {
+        Err(error) if is_in_use(&error) => {
+            check_not_served(source)?;
+            open(&options.clone().lock_wait(LAST_DAEMON_GRACE))
+        }
+        opened => opened,
+    };
+    opened.map_err(|error| explain_devices(error, read_only))
+}
+
+/// Fails if a `dendro nbd` serves the block devices of the volume on `source`, which does not end by
+/// itself as the daemon of a mount does.
+pub(crate) fn check_not_served(source: &Path) -> Result<(), Failure> {
+    match holder::serving_blocks(source) {
+        Some((_, pong)) => Err(Failure::new(format_args!(
+            "{}: its block devices are served by process {} (dendro nbd); end that first",
+            source.display(),
+            pong.pid
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn of_device(path: &Path, source: dendro_device::Error) -> Error {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use dendro_check::{FoundSuperblock, find_superblocks};
 use dendro_control::versions::VersionName;
+use dendro_daemon::volume::clock;
 use dendro_daemon::volume::devices::{Devices, open_devices_to_read};
-use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock};
 use dendro_device::{
     BLOCK_SIZE, Device, Direct, OpenOptions as DeviceOptions, OverlayDevice, ReadAhead, Retrying,
 };
@@ -84,7 +84,7 @@ pub(crate) fn open_source(
     version: &VersionName,
     quiet: bool,
 ) -> Result<Shown, Failure> {
-    let options = DeviceOptions::new().direct(Direct::Never).lock_wait(LAST_DAEMON_GRACE);
+    let options = DeviceOptions::new().direct(Direct::Never);
     let devices = open_devices_to_read(&source, &options)?;
     open_on(&Arc::new(devices), source, version, quiet)
 }

@@ -56,12 +56,14 @@ impl<'a> BlockAdmin<'a> {
             read_only: disk.read_only_reason(),
             since_unix_s: since.secs(),
         };
+        let paths = devices.present_paths().into_iter().map(|path| path.display().to_string());
         let pong = Pong {
             software: served.software.clone(),
             daemon: served.pid.to_string(),
             pid: served.pid,
             uuid: disk.superblock().uuid.to_string(),
             source: source.to_owned(),
+            devices: paths.filter(|path| path != source).collect(),
             mount_point: source.to_owned(),
             serves_blocks: true,
             ..Pong::default()
