@@ -418,3 +418,24 @@ fn a_mount_keeps_how_it_was_at_each_interval_by_a_rule() {
     assert_eq!(fs::read(scratch.inside("file")).unwrap(), b"second");
     scratch.umount();
 }
+
+#[test]
+fn usage_tells_pages_of_zeros_from_what_is_stored() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::write(scratch.inside("zeros"), vec![0; 8 << 20]).unwrap();
+    fs::write(scratch.inside("data"), vec![7; 1 << 20]).unwrap();
+    scratch.dendro(["sync", &scratch.mount_point()]).succeeds();
+    let usage = scratch.dendro(["usage", "--json", &scratch.image()]).succeeds().out;
+    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
+    let number = |name: &str| usage[name].as_u64().unwrap();
+    let (live, unstored) = (number("live_bytes"), number("unstored_bytes"));
+    assert!((8 << 20..9 << 20).contains(&unstored), "{usage}");
+    assert!((1 << 20..2 << 20).contains(&(live - unstored)), "{usage}");
+    let text = scratch.dendro(["usage", &scratch.image()]).succeeds().out;
+    assert!(text.contains("not stored ") && text.contains("pages of zeros"), "{text}");
+    scratch.umount();
+}

@@ -36,6 +36,7 @@ struct Usage {
     source: String,
     capacity_bytes: u64,
     live_bytes: u64,
+    unstored_bytes: u64,
     available_bytes: u64,
     reserved_bytes: u64,
     reclaimable_bytes: u64,
@@ -59,6 +60,8 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
     };
     let (space, segments) = (keeper.space()?, keeper.segments()?);
     let parts = space_bar::parts(&segments, Some(&versions));
+    // The two were counted at different moments.
+    let unstored_bytes = space.live_bytes.saturating_sub(segments.present.live_bytes);
     let source = keeper.source();
     if let Some(file) = &args.plot {
         return put(file, &draw(&source, &parts, &versions));
@@ -71,6 +74,7 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
             source,
             capacity_bytes: space.capacity_bytes,
             live_bytes: space.live_bytes,
+            unstored_bytes,
             available_bytes: space.available_bytes,
             reserved_bytes: space.reserved_bytes,
             reclaimable_bytes: held.saturating_sub(segments.present.live_bytes),
@@ -83,6 +87,13 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
         (
             "used",
             format!("{} of {}", text::size(space.live_bytes), text::size(space.capacity_bytes)),
+        ),
+        (
+            "not stored",
+            format!(
+                "{} of that: pages of zeros, which count in full, and what the map takes besides",
+                text::size(unstored_bytes)
+            ),
         ),
         ("can be written", text::size(space.available_bytes)),
         ("reserved", text::size(space.reserved_bytes)),
