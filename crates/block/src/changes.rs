@@ -104,7 +104,7 @@ impl Devices {
     fn named(&self, name: &str) -> Result<Listed> {
         let disk = &**self.disk();
         let head = disk.versions().branch_named(name).ok_or(Error::NotFound)?.head();
-        let size_bytes = size_bytes(disk, head)?;
+        let size_bytes = size_bytes(disk, head).map_err(|error| error.naming(name))?;
         let compression = compression(disk, head)?;
         Ok(Listed { view: head, name: name.to_owned(), size_bytes, compression })
     }

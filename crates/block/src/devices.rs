@@ -147,8 +147,8 @@ impl Exports for Devices {
             return Ok(device);
         }
         let disk = Arc::clone(&self.disk) as Arc<dyn LogicalDisk>;
-        let device =
-            Arc::new(BlockDevice::open(disk, view, self.read_only, description(view).into())?);
+        let device = BlockDevice::open(disk, view, self.read_only, description(view).into());
+        let device = Arc::new(device.map_err(|error| error.naming(name))?);
         let mut open = self.shared.open.lock();
         open.retain(|_, device| device.strong_count() > 0);
         open.insert(key, Arc::downgrade(&device));

@@ -18,6 +18,9 @@ pub enum Error {
     /// A version that is no block device.
     #[error("the {0} is no block device")]
     NoDevice(View),
+    /// What has this name is no block device.
+    #[error("{0} is no block device")]
+    NoDeviceNamed(String),
     /// The description of a device is of a later version.
     #[error("the block device has a description of version {0}; this dendro knows version 1")]
     LaterVersion(u32),
@@ -54,6 +57,17 @@ pub enum Error {
     /// A snapshot was to be deleted that is held.
     #[error("{0} is held; `dendro snapshot release` lets it be deleted")]
     Held(String),
+}
+
+#[cfg(feature = "nbd")]
+impl Error {
+    /// The same about what the caller calls `name`, who knows no number of its branch.
+    pub(crate) fn naming(self, name: &str) -> Self {
+        match self {
+            Self::NoDevice(_) => Self::NoDeviceNamed(name.to_owned()),
+            other => other,
+        }
+    }
 }
 
 #[cfg(feature = "nbd")]

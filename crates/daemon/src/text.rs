@@ -69,7 +69,7 @@ pub fn size_at_least(bytes: u64) -> String {
 /// A size with a unit and at most two decimals: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     let Some((unit_bytes, unit)) = UNITS.into_iter().find(|&(unit, _)| bytes >= unit) else {
-        return format!("{bytes} bytes");
+        return if bytes == 1 { "1 byte".into() } else { format!("{bytes} bytes") };
     };
     let whole = bytes / unit_bytes;
     let hundredths = u128::from(bytes % unit_bytes) * 100 / u128::from(unit_bytes);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn sizes_print_short() {
-        assert_eq!(size(0), "0 bytes");
+        assert_eq!((size(0), size(1)), ("0 bytes".into(), "1 byte".into()));
         assert_eq!(size(1023), "1023 bytes");
         assert_eq!(size(1 << 20), "1 MiB");
         assert_eq!(size(3 << 29), "1.5 GiB");

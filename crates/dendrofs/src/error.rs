@@ -151,7 +151,9 @@ impl From<dendro_block::Error> for Error {
         let why = error.to_string();
         let errno = match error {
             Block::Disk(error) => return Self::Disk(error),
-            Block::NoDevice(_) | Block::LaterVersion(_) => libc::EOPNOTSUPP,
+            Block::NoDevice(_) | Block::NoDeviceNamed(_) | Block::LaterVersion(_) => {
+                libc::EOPNOTSUPP
+            }
             Block::DamagedSize(_) => libc::EIO,
             _ => libc::EINVAL,
         };

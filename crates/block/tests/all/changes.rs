@@ -104,7 +104,9 @@ fn devices_are_found_by_their_names() {
     assert_eq!(devices.create("odd", 5, AsOthers), Err(Error::BadSize(5)));
     assert_eq!(devices.resize("none", MIB, false), Err(Error::NotFound));
     assert_eq!(devices.delete("none", false), Err(Error::NotFound));
-    assert!(matches!(devices.delete("main", false), Err(Error::NoDevice(_))));
+    assert_eq!(devices.delete("main", false), Err(Error::NoDeviceNamed("main".into())));
+    let refused = devices.open("main").err().unwrap();
+    assert!(refused.to_string().contains("main is no block device"), "{refused}");
     assert_eq!(names(&devices).len(), 1);
 }
 

@@ -72,7 +72,7 @@ pub(crate) enum ClientVerb {
     },
     /// Change what holds for a client as a whole
     Set {
-        /// TARGET:CLIENT; TARGET:main is what the volume was made for
+        /// TARGET:CLIENT; what the volume was made for is called `main` unless it was renamed
         target: String,
         /// The most that it may take, with its snapshots; `none`: as much as there is
         #[arg(long, value_name = "SIZE", value_parser = quota)]

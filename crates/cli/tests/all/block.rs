@@ -311,7 +311,9 @@ fn what_cannot_be_done_is_said() {
     let disk = format!("{image}/disk");
     scratch.dendro(["block", "create", &image, "1G"]).fails(2, &["VOLUME/NAME"]);
     scratch.dendro(["block", "create", &disk, "1000"]).fails(1, &["multiple of 4096"]);
-    scratch.dendro(["block", "create", &format!("{image}/main"), "1G"]).fails(1, &["already"]);
+    let main = format!("{image}/main");
+    scratch.dendro(["block", "create", &main, "1G"]).fails(1, &["already"]);
+    scratch.dendro(["block", "delete", &main]).fails(1, &["main is no block device"]);
     scratch.dendro(["block", "delete", &disk]).fails(1, &["no such block device"]);
     scratch
         .dendro(["block", "resize", &format!("{image}:main"), "1G"])

@@ -183,3 +183,11 @@ fn a_mount_keeps_its_quota() {
     assert!(quota(&scratch, &image, "home").1.unwrap() > 1 << 20);
     scratch.dendro(["check", &image]).succeeds();
 }
+
+/// The first client may have another name by now.
+#[test]
+fn the_help_says_of_no_name_that_it_is_the_first_client() {
+    let scratch = Scratch::new();
+    let help = scratch.dendro(["client", "set", "--help"]).succeeds().out;
+    assert!(help.contains("`main` unless it was renamed"), "{help}");
+}
