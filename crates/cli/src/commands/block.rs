@@ -56,8 +56,8 @@ fn check_compression(
     match made.iter().all(|made| made.compression == wanted) {
         true => Ok(()),
         false => Err(Failure::new(format_args!(
-            "{device}: was made without --compress, which the daemon is too old for; delete it, and \
-             make it when a daemon of this release has the volume"
+            "{device}: was made without --compress, which the daemon is too old for; delete it, \
+             and make it when a daemon of this release has the volume"
         ))),
     }
 }

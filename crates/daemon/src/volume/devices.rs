@@ -96,8 +96,8 @@ fn open_when_free<T>(
     opened.map_err(|error| explain_devices(error, read_only))
 }
 
-/// Fails if a `dendro nbd` serves the block devices of the volume on `source`, which does not end by
-/// itself as the daemon of a mount does.
+/// Fails if a `dendro nbd` serves the block devices of the volume on `source`. It does not end by
+/// itself, as the daemon of a mount does.
 pub(crate) fn check_not_served(source: &Path) -> Result<(), Failure> {
     match holder::serving_blocks(source) {
         Some((_, pong)) => Err(Failure::new(format_args!(

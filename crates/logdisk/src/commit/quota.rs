@@ -94,7 +94,7 @@ impl Tally {
         Self { reclaims: aru.reclaims(), free_bytes: 0, short: FxHashMap::default() }
     }
 
-    /// Notes that `op` was rehearsed, after which the client uses `used_bytes` rather than `before`.
+    /// Notes that `op` was rehearsed: the client uses `used_bytes` after it, and `before` before.
     pub(super) fn note_op(&mut self, op: &Op<'_>, before: u64, used_bytes: u64) {
         if self.reclaims && !op.concerns_pages() {
             self.free_bytes += used_bytes.saturating_sub(before);

@@ -154,9 +154,9 @@ impl GroupCommit {
         Self { callers: Mutex::default(), ended: Condvar::new(), complete: Condvar::new(), clock }
     }
 
-    /// Waits for the right to flush on behalf of a caller that needs the commits up to `wanted` made
-    /// durable, or until `stop` returns why the caller need not flush any more. A thread that gets
-    /// the right also waits for others that are expected soon.
+    /// Waits for the right to flush on behalf of a caller that needs the commits up to `wanted`
+    /// made durable, or until `stop` returns why the caller need not flush any more. A thread that
+    /// gets the right also waits for others that are expected soon.
     pub(super) fn join<T>(
         &self,
         wanted: u64,
@@ -185,8 +185,8 @@ impl GroupCommit {
         }
     }
 
-    /// Waits for the right to flush everything on behalf of the disk itself, or until `stop` returns
-    /// why it cannot be had.
+    /// Waits for the right to flush everything on behalf of the disk itself, or until `stop`
+    /// returns why it cannot be had.
     pub(super) fn take_turn<T>(&self, stop: impl Fn() -> Option<T>) -> Result<FlushTurn<'_>, T> {
         let mut callers = self.callers.lock();
         let turn = self.wait_for_turn(&mut callers, stop)?;
