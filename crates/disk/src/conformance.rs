@@ -168,6 +168,7 @@ macro_rules! versions_conformance_cases {
             quotas::versions_of_a_client_count_together
             quotas::a_unit_over_the_quota_is_refused_whole
             quotas::a_unit_that_gives_space_back_takes_no_pages_beyond_the_quota
+            quotas::a_page_that_is_written_twice_does_not_exceed_the_quota
             quotas::a_reservation_counts_against_the_quota
             quotas::a_reservation_pays_for_copies_of_what_a_snapshot_has
             quotas::the_space_of_a_client_is_that_of_its_quota

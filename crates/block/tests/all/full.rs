@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use dendro_base::Rng;
 use dendro_block::Devices;
-use dendro_disk::{LogicalDisk, Versions, View};
+use dendro_disk::{ListCompression, LogicalDisk, Versions, View};
 use dendro_nbd::{Errno, Export, Exports};
 
 use crate::{make_device, open_device, volume};
@@ -45,7 +45,7 @@ fn zeroes_of_parts_of_pages_do_not_get_around_a_quota() {
     const LIMIT_BYTES: u64 = 1 << 20;
     let disk = volume(64 << 20);
     let devices = Devices::new(Arc::clone(&disk) as Arc<dyn Versions>, false);
-    devices.create("disk", 32 << 20).unwrap();
+    devices.create("disk", 32 << 20, ListCompression::default()).unwrap();
     let head = disk.versions().branch_named("disk").unwrap().head();
     disk.set_quota(head.branch, Some(LIMIT_BYTES)).unwrap();
     let device = devices.open("disk").unwrap();

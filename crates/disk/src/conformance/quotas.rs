@@ -2,7 +2,8 @@
 
 use super::rig::noise;
 use crate::{
-    Aru, CHANGE_BYTES, ClientKind, Error, Lid, ListHints, Op, PAGE_SIZE, Result, Versions, View,
+    Aru, CHANGE_BYTES, ClientKind, Error, Lid, ListHints, Op, PAGE_SIZE, Quota, Result, Versions,
+    View,
 };
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -193,6 +194,23 @@ pub fn a_unit_that_gives_space_back_takes_no_pages_beyond_the_quota(disk: &dyn V
     }
     reclaim(&[punch(0, 4)]).expect("it takes no pages");
     assert!(used(disk, head) <= most_bytes + CHANGE_BYTES + 100);
+}
+
+/// A page that a unit writes twice, whole and then short, is charged with what it takes.
+pub fn a_page_that_is_written_twice_does_not_exceed_the_quota(disk: &dyn Versions) {
+    let head = client(disk, "c", CHANGE_BYTES + PAGE + 100);
+    write(disk, head, 0, 1).expect("room");
+    for page in 1..4 {
+        let mut aru = Aru::new(head);
+        aru.write_pages(Lid::FIRST, page, noise(page, PAGE_SIZE));
+        aru.write_pages(Lid::FIRST, page, noise(page, 50));
+        // A disk may ask for the whole page.
+        if let Err(error) = disk.commit(aru) {
+            assert!(matches!(error, Error::OverQuota { .. }), "{error}");
+        }
+        let Quota { limit_bytes, used_bytes, .. } = disk.quota(head).expect("a quota");
+        assert!(used_bytes <= limit_bytes, "{used_bytes} of {limit_bytes}");
+    }
 }
 
 /// What is reserved in a quota is there for the unit, and for nobody else.

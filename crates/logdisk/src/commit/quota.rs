@@ -120,7 +120,7 @@ impl Tally {
     }
 
     /// Notes what is stored of a page. What replaces a whole page `own` that was not written to the
-    /// device yet takes its place, however short it is.
+    /// device yet, or one that the unit has written before, takes its place, however short it is.
     pub(super) fn note_page(
         &mut self,
         list: Lid,
@@ -128,9 +128,10 @@ impl Tally {
         content: &Content<'_>,
         own: Option<PageRef>,
     ) {
-        let is_in_whole = own.is_some_and(|own| own.is_whole());
+        let page = (list, page_index);
+        let is_in_whole = own.is_some_and(|own| own.is_whole()) || self.short.contains_key(&page);
         let len_bytes = if is_in_whole { PAGE_SIZE as u64 } else { content.counted_bytes() };
-        self.short.insert((list, page_index), (PAGE_SIZE as u64).saturating_sub(len_bytes));
+        self.short.insert(page, (PAGE_SIZE as u64).saturating_sub(len_bytes));
     }
 
     /// What is charged if the client uses `used_bytes` after the unit.
