@@ -15,8 +15,8 @@ impl Devices {
         manage::list(self.disk())
     }
 
-    /// Makes a device, which is a client of its own. Its pages are compressed as `compression` says.
-    /// It is durable when this returns.
+    /// Makes a device, which is a client of its own. Its pages are compressed as `compression`
+    /// says. It is durable when this returns.
     ///
     /// # Errors
     /// [`Error::BadSize`]; [`Error::Disk`], where the name is taken.

@@ -44,7 +44,8 @@ pub fn open_devices(
     dendro_set::open(device, &source, members, options, clock())
 }
 
-/// Opens them for reading, whichever of them are there, as [`open_when_free`] does.
+/// Opens them for reading, whichever of them are there. If another process has one, this waits for
+/// a daemon that is about to end.
 ///
 /// # Errors
 /// Why that is not possible, for the user.
@@ -54,7 +55,8 @@ pub fn open_devices_to_read(source: &Path, options: &DeviceOptions) -> Result<De
     open_when_free(source, &options, true, |options| open_devices(source, source, options, members))
 }
 
-/// Opens them for writing, all of them, as [`open_when_free`] does.
+/// Opens them for writing, all of them. If another process has one, this waits for a daemon that is
+/// about to end.
 ///
 /// # Errors
 /// Why that is not possible, for the user.
@@ -63,7 +65,8 @@ pub fn open_devices_to_write(source: &Path, options: &DeviceOptions) -> Result<D
     open_when_free(source, options, false, |options| open_devices(source, source, options, members))
 }
 
-/// Opens one of them alone, as [`open_when_free`] does.
+/// Opens one of them alone. If another process has it, this waits for a daemon that is about to
+/// end.
 ///
 /// # Errors
 /// Why that is not possible, for the user.
