@@ -343,9 +343,13 @@ impl<'a> Aru<'a> {
         self.ops.iter().fold(0, add)
     }
 
-    /// The part of [`Self::payload_bytes`] that is pages.
+    /// The most that a quota is charged for the unit: [`Self::payload_bytes`], or of one that
+    /// gives space back ([`Self::set_reclaims`]) the part of it that is pages.
     #[must_use]
-    pub fn pages_payload_bytes(&self) -> u64 {
+    pub fn most_quota_bytes(&self) -> u64 {
+        if !self.reclaims {
+            return self.payload_bytes();
+        }
         self.ops.iter().fold(0, |sum: u64, op| sum.saturating_add(pages_bytes_of(op)))
     }
 

@@ -60,9 +60,7 @@ impl Inner {
         let Some((quota, ledger)) = self.quota(aru.view()) else { return Ok(()) };
         let own = aru.reservation().and_then(|own| own.of_quota(&ledger));
         let available_bytes = quota.available_bytes() + own.map_or(0, |own| own.len_bytes());
-        let payload_bytes =
-            if aru.reclaims() { aru.pages_payload_bytes() } else { aru.payload_bytes() };
-        if payload_bytes <= available_bytes {
+        if aru.most_quota_bytes() <= available_bytes {
             return Ok(());
         }
         let (client, _) = self.versions.table().client_of(aru.view().branch);

@@ -114,17 +114,15 @@ impl Engine {
         let unit = self.begin_unit(context, pages, 0, worst.record_bytes)?;
         let quota = self.tight_quota(aru);
         if unit.spans() || quota.is_some() {
-            let used_bytes = self.rehearse(|engine| {
+            let charged_bytes = self.rehearse(|engine| {
                 let mut application =
                     Application::new(engine, &unit, nodes, contents, Logging::Rehearsal);
                 application.follow(worst);
-                application.tally = quota.map(|_| Tally::of(aru));
+                application.tally = quota.map(|quota| quota.tally(aru));
                 application.change_state(aru.ops())?;
-                let tally = application.tally.take();
-                let used_bytes = engine.used_of_quota(aru.view().branch);
-                Ok(tally.map_or(0, |tally| tally.charged_bytes(used_bytes)))
+                Ok(application.tally.as_ref().map_or(0, Tally::charged_bytes))
             })?;
-            quota.map_or(Ok(()), |quota| quota.check(used_bytes))?;
+            quota.map_or(Ok(()), |quota| quota.check(charged_bytes))?;
         }
         let logging = if unit.spans() { Logging::Along } else { Logging::AtEnd };
         let applied = self.transact(nodes, |engine| {
@@ -207,10 +205,9 @@ impl<'e, 'a> Application<'e, 'a> {
     fn change_state(&mut self, ops: &[Op<'_>]) -> Outcome<()> {
         let mut shared = None;
         for (at, op) in ops.iter().enumerate() {
-            let before = self.tally.as_ref().map_or(0, |_| self.engine.used_of_quota(self.branch));
             let applied = self.apply_op(&ops[..at], op);
             if let Some(tally) = &mut self.tally {
-                tally.note_op(op, before, self.engine.used_of_quota(self.branch));
+                tally.note_op(op, self.engine.used_of_quota(self.branch));
             }
             match applied {
                 // The pages are copied for the unit only if it has no other fault.

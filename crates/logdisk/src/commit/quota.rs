@@ -28,6 +28,12 @@ pub(super) struct LeftOfQuota {
 }
 
 impl LeftOfQuota {
+    /// What the unit is charged, before it has changed anything.
+    pub(super) fn tally(self, aru: &Aru<'_>) -> Tally {
+        let (reclaims, used_bytes) = (aru.reclaims(), self.used_bytes);
+        Tally { reclaims, used_bytes, free_bytes: 0, short: FxHashMap::default() }
+    }
+
     /// Checks whether the client may use so much after the unit.
     ///
     /// # Errors
@@ -47,9 +53,7 @@ impl Engine {
     #[inline]
     pub(super) fn tight_quota(&self, aru: &Aru<'_>) -> Option<LeftOfQuota> {
         let left = self.left_of_quota(aru)?;
-        let payload_bytes =
-            if aru.reclaims() { aru.pages_payload_bytes() } else { aru.payload_bytes() };
-        (payload_bytes > left.available_bytes).then_some(left)
+        (aru.most_quota_bytes() > left.available_bytes).then_some(left)
     }
 
     /// Checks whether the client of the unit may use so much more for it.
@@ -77,12 +81,14 @@ impl Engine {
     }
 }
 
-/// What a unit that is rehearsed is charged otherwise than its client's use shows.
+/// What a unit that is rehearsed is charged: what its client uses after it, but for two things.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// Whether what records and lists take is not charged.
     reclaims: bool,
-    /// What they took.
+    /// What the client uses after the operations so far.
+    used_bytes: u64,
+    /// What records and lists took that are not charged.
     free_bytes: u64,
     /// Pages that the unit has written, by list and page, and what each will take less than a whole
     /// page, which it is rehearsed as.
@@ -90,12 +96,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn of(aru: &Aru<'_>) -> Self {
-        Self { reclaims: aru.reclaims(), free_bytes: 0, short: FxHashMap::default() }
-    }
-
-    /// Notes that `op` was rehearsed: the client uses `used_bytes` after it, and `before` before.
-    pub(super) fn note_op(&mut self, op: &Op<'_>, before: u64, used_bytes: u64) {
+    /// Notes that `op` was rehearsed, and that the client uses `used_bytes` now.
+    pub(super) fn note_op(&mut self, op: &Op<'_>, used_bytes: u64) {
+        let before = std::mem::replace(&mut self.used_bytes, used_bytes);
         if self.reclaims && !op.concerns_pages() {
             self.free_bytes += used_bytes.saturating_sub(before);
         }
@@ -105,13 +108,12 @@ impl Tally {
             | Op::ZeroPages { list, first_page, count } => {
                 self.forget(list, first_page..first_page.saturating_add(count));
             }
-            _ => {
+            Op::DeleteList { .. } | Op::MovePages { .. } | Op::SwapPages { .. } => {
                 let (a, b) = op.lists();
-                if op.concerns_pages() && !matches!(op, Op::WritePages { .. }) {
-                    self.forget(a, 0..MAX_PAGE_COUNT);
-                    self.forget(b, 0..MAX_PAGE_COUNT);
-                }
+                self.forget(a, 0..MAX_PAGE_COUNT);
+                self.forget(b, 0..MAX_PAGE_COUNT);
             }
+            _ => {}
         }
     }
 
@@ -134,9 +136,9 @@ impl Tally {
         self.short.insert(page, (PAGE_SIZE as u64).saturating_sub(len_bytes));
     }
 
-    /// What is charged if the client uses `used_bytes` after the unit.
-    pub(super) fn charged_bytes(&self, used_bytes: u64) -> u64 {
+    /// What the client uses after the unit, as far as it is charged.
+    pub(super) fn charged_bytes(&self) -> u64 {
         let short_bytes = self.short.values().sum();
-        used_bytes.saturating_sub(self.free_bytes).saturating_sub(short_bytes)
+        self.used_bytes.saturating_sub(self.free_bytes).saturating_sub(short_bytes)
     }
 }
