@@ -47,11 +47,15 @@ pub enum Contents {
     Rearranged,
     /// As the first, beside a block device.
     Block,
+    /// As the first, with backups of the superblock, in an image that is allocated completely.
+    BackedUp,
+    /// As the first, with lists that were made again before what they had was removed.
+    Remade,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -66,6 +70,8 @@ impl Contents {
         Self::Frames,
         Self::Rearranged,
         Self::Block,
+        Self::BackedUp,
+        Self::Remade,
     ];
 }
 
@@ -87,8 +93,8 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let device: Arc<dyn Device> = Arc::clone(&memory) as Arc<dyn Device>;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions {
-        is_allocated: false,
-        has_backups: false,
+        is_allocated: contents == Contents::BackedUp,
+        has_backups: contents == Contents::BackedUp,
         metadata_copies: if contents == Contents::Mirrored { 2 } else { 1 },
         max_len_bytes: if contents == Contents::Growing { 2 * DEVICE_LEN_BYTES } else { 0 },
         segment_size_bytes: 128 * KIB,
@@ -129,7 +135,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     drop(disk);
     let disk = open()?;
     match contents {
-        Contents::Plain | Contents::Mirrored | Contents::Growing => {}
+        Contents::Plain | Contents::Mirrored | Contents::Growing | Contents::BackedUp => {}
         Contents::Versions => versions(&disk)?,
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,
@@ -140,6 +146,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Frames => frames(&disk)?,
         Contents::Rearranged => rearranged(&disk)?,
         Contents::Block => block_device(&disk)?,
+        Contents::Remade => remade(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -469,6 +476,27 @@ fn clients(disk: &LogDisk) -> Result<()> {
     let mut aru = Aru::new(begun);
     aru.create_list(Lid::FIRST, ListHints::default());
     disk.commit(aru).map(drop)
+}
+
+/// Lists that are deleted and made again at once, some of them twice, with fewer pages than they
+/// had.
+fn remade(disk: &LogDisk) -> Result<()> {
+    for number in 0..4 {
+        let list = create(disk, ListHints::default())?;
+        // More groups than a unit removes at once.
+        let pages = (0..200).map(|group| {
+            let data = page(list, group * 32, 60).into();
+            Op::WritePages { list, first_page: group * 32, data }
+        });
+        commit(disk, pages)?;
+        for _ in 0..1 + number % 2 {
+            commit(disk, [Op::DeleteList { list }])?;
+            commit(disk, [Op::CreateList { list, hints: ListHints::default() }])?;
+        }
+        write(disk, list, 60 + number, &[PAGE_SIZE, 100])?;
+        put(disk, list, number, b"made again")?;
+    }
+    Ok(())
 }
 
 /// The record that says that a block device has so many pages.

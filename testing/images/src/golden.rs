@@ -47,6 +47,8 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Frames => "-frames",
         Contents::Rearranged => "-rearranged",
         Contents::Block => "-block",
+        Contents::BackedUp => "-backed-up",
+        Contents::Remade => "-remade",
     }
 }
 

@@ -2,7 +2,7 @@
 //! it, which every later version must read.
 //!
 //! - [`golden`]: the images and the manifests of their contents, in `golden/`.
-//! - [`sets`]: a volume that is spread over devices, with the image of each.
+//! - [`sets`]: a volume on several devices, with the image of each.
 //! - [`pack`], [`unpack`]: how an image is kept: without its zeros.
 //! - [`contents`]: how a volume of known contents is made.
 //! - [`forge`]: damage that no checksum tells.

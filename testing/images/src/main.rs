@@ -7,7 +7,7 @@ use dendro_base::SystemClock;
 use dendro_device::{Device, MemoryDevice};
 use dendro_images::contents::{Contents, End, image};
 use dendro_images::golden::{Golden, keep, name};
-use dendro_images::sets::Tiers;
+use dendro_images::sets::Kind;
 use dendro_images::{manifest, sets};
 use dendro_logdisk::{LogDisk, OpenOptions};
 
@@ -24,9 +24,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{}: {what}, {} lines", golden.name, golden.manifest.lines().count());
         }
     }
-    for tiers in Tiers::ALL {
+    for kind in Kind::ALL {
         for end in [End::Clean, End::Crashed] {
-            let set = sets::make(tiers, end)?;
+            let set = sets::make(kind, end)?;
             let what = if sets::keep(&set)? { "made" } else { "is there" };
             println!("{}: {what}, {} lines", set.name, set.manifest.lines().count());
         }

@@ -1,4 +1,4 @@
-//! A volume that is spread over devices: the images of its members, which are kept together.
+//! A volume on several devices: the images of its members, which are kept together.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,18 +24,20 @@ const SEGMENT_LEN_BYTES: u64 = 128 * KIB;
 /// The lengths of the members, in segments. The first leaves to the last, which is longer.
 const LENS_SEGMENTS: [u64; 3] = [24, 20, 40];
 
-/// Whether the members are alike.
+/// How a volume lies on the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tiers {
-    /// They are.
-    One,
-    /// The first of those that are kept is a fast one.
-    Two,
+pub enum Kind {
+    /// It is spread over them.
+    Spread,
+    /// Likewise, and the first of those that are kept is a fast one.
+    Tiers,
+    /// Each has all of it.
+    Mirror,
 }
 
-impl Tiers {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::One, Self::Two];
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Spread, Self::Tiers, Self::Mirror];
 }
 
 /// The golden images of a set.
@@ -81,27 +83,33 @@ fn clock() -> Arc<dyn Clock> {
 ///
 /// # Errors
 /// When a layer refuses.
-pub fn members(tiers: Tiers, end: End) -> Result<Vec<Member>, Failed> {
+pub fn members(kind: Kind, end: End) -> Result<Vec<Member>, Failed> {
     let device = |segments| Arc::new(MemoryDevice::new(segments * SEGMENT_LEN_BYTES));
     let all: Vec<Member> = LENS_SEGMENTS.into_iter().map(device).collect();
     let uuid = |at: usize| Uuid::from_random([at as u8 + 1; 16]);
     let named = |at: usize| (uuid(at), format!("{at}").into(), Arc::clone(&all[at]));
     let volume = Uuid::from_random(*b"golden spread v1");
     let log2 = SEGMENT_LEN_BYTES.ilog2() as u8;
-    let set = DeviceSet::create_spread(volume, log2, vec![named(0), named(1)], clock())?;
+    let is_spread = kind != Kind::Mirror;
+    let first = vec![named(0), named(1)];
+    let set = if is_spread {
+        DeviceSet::create_spread(volume, log2, first, clock())?
+    } else {
+        DeviceSet::create(volume, first, clock())?
+    };
     let options = FormatOptions {
-        metadata_copies: 2,
+        metadata_copies: if is_spread { 2 } else { 1 },
         segment_size_bytes: SEGMENT_LEN_BYTES,
         label: "golden".into(),
         uuid: volume,
         hash_key: *b"known hash key..",
         is_on_set: true,
-        is_spread: true,
+        is_spread,
         ..FormatOptions::default()
     };
     let set = Arc::new(set);
     format(&(Arc::clone(&set) as Arc<dyn Device>), &options, &clock())?;
-    if tiers == Tiers::Two {
+    if kind == Kind::Tiers {
         set.set_fast(&uuid(1), true)?;
     }
     let disk = open(&set, false)?;
@@ -122,10 +130,11 @@ pub fn members(tiers: Tiers, end: End) -> Result<Vec<Member>, Failed> {
 
 /// The name of the current version's set that ended so.
 #[must_use]
-pub fn name(tiers: Tiers, end: End) -> String {
-    let kind = match tiers {
-        Tiers::One => "-spread",
-        Tiers::Two => "-tiers",
+pub fn name(kind: Kind, end: End) -> String {
+    let kind = match kind {
+        Kind::Spread => "-spread",
+        Kind::Tiers => "-tiers",
+        Kind::Mirror => "-mirror",
     };
     golden::name_of(kind, end)
 }
@@ -134,12 +143,12 @@ pub fn name(tiers: Tiers, end: End) -> String {
 ///
 /// # Errors
 /// When a layer refuses.
-pub fn make(tiers: Tiers, end: End) -> Result<GoldenSet, Failed> {
+pub fn make(kind: Kind, end: End) -> Result<GoldenSet, Failed> {
     let members: Vec<Vec<u8>> =
-        members(tiers, end)?.iter().map(|member| member.to_bytes()).collect();
+        members(kind, end)?.iter().map(|member| member.to_bytes()).collect();
     let set = assemble(devices(&members))?;
     let manifest = manifest::of(&open(&Arc::new(set), false)?)?;
-    Ok(GoldenSet { name: name(tiers, end), members, manifest })
+    Ok(GoldenSet { name: name(kind, end), members, manifest })
 }
 
 /// Devices with these images.

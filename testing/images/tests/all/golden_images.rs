@@ -6,11 +6,14 @@ use dendro_base::ManualClock;
 use dendro_check::{FindingKind, Options, Volume, verify};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, View};
-use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
-use dendro_format::{CHUNK_PAGES, Value};
+use dendro_format::superblock::{
+    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_RETIRED,
+    INCOMPATIBLE_VERSIONS, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE,
+};
+use dendro_format::{CHUNK_PAGES, Superblock, Value};
 use dendro_images::contents::{Contents, End, image};
 use dendro_images::golden::{Golden, all, name};
-use dendro_images::manifest;
+use dendro_images::{manifest, sets};
 use dendro_logdisk::{LogDisk, OpenOptions};
 
 fn open(image: &[u8], read_only: bool) -> (Arc<MemoryDevice>, LogDisk) {
@@ -49,6 +52,28 @@ fn the_current_version_has_its_images() {
             "make the images of this version with `cargo run -p dendro-images`"
         );
     }
+}
+
+#[test]
+fn the_images_have_every_feature_that_a_volume_may_have() {
+    let superblock = |device: &dyn Device| Volume::open(device).unwrap().superblock().clone();
+    let mut superblocks: Vec<Superblock> = Vec::new();
+    for golden in all().expect("the images can be read") {
+        superblocks.push(superblock(&MemoryDevice::from_bytes(&golden.image)));
+    }
+    for golden in sets::all().expect("the images can be read") {
+        let set = sets::assemble(sets::devices(&golden.members)).expect("it is one");
+        superblocks.push(superblock(&set));
+    }
+    let has = |flags: fn(&Superblock) -> u64| superblocks.iter().map(flags).fold(0, |a, b| a | b);
+    // Only a device with places that cannot be written has retired segments.
+    assert_eq!(has(|it| it.incompatible), KNOWN_INCOMPATIBLE & !INCOMPATIBLE_RETIRED);
+    assert_eq!(has(|it| it.read_only), KNOWN_READ_ONLY_COMPATIBLE);
+    // Copies of metadata are made of volumes, and not written to.
+    assert_eq!(
+        has(|it| it.compatible),
+        COMPATIBLE_ALLOCATED | COMPATIBLE_BACKUPS | COMPATIBLE_GROWS
+    );
 }
 
 #[test]
