@@ -183,6 +183,12 @@
 #define DENDRO_NO_DISCARD 2
 
 /**
+ * Option: devices of the volume may be absent. A mirrored volume is opened with those that have
+ * everything; a volume that is spread over devices can only be read then.
+ */
+#define DENDRO_DEGRADED 4
+
+/**
  * Flag of dendro_file_open(): the file is to be written. Without it, writing answers EBADF.
  */
 #define DENDRO_WRITE 1
@@ -604,7 +610,7 @@ typedef struct dendro_version {
  */
 typedef struct dendro_options {
   /**
-   * DENDRO_READ_ONLY, DENDRO_NO_DISCARD, or both, or 0.
+   * DENDRO_READ_ONLY, DENDRO_NO_DISCARD and DENDRO_DEGRADED, or some of them, or 0.
    */
   uint32_t flags;
   /**
@@ -638,9 +644,15 @@ typedef struct dendro_options {
    */
   uint32_t compression_level;
   /**
+   * The paths of further devices of a volume that lies on several, and NULL behind the last one.
+   * Devices that are where they were last, and block devices of this machine, are found without
+   * that. NULL for none. It must be NULL when a volume is made.
+   */
+  const char *const *devices;
+  /**
    * Must be 0.
    */
-  uint64_t reserved[3];
+  uint64_t reserved[2];
 } dendro_options;
 
 /**

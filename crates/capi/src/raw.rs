@@ -1,9 +1,9 @@
 //! Texts and memory of C programs, and all `unsafe` code of this crate.
 //!
 //! What a caller promises, as the head of the header says:
-//! 1. A text ends with a zero byte. A pointer to memory that comes with a length, if it is not null
-//!    and the length is not zero, leads to so many bytes that can be read, and written where the
-//!    function writes.
+//! 1. A text ends with a zero byte, and a list of texts with a null pointer. A pointer to memory
+//!    that comes with a length, if it is not null and the length is not zero, leads to so many
+//!    bytes that can be read, and written where the function writes.
 //! 2. Until the call returns, no other thread writes to any of that, and none reads what the
 //!    function writes to. What the function writes to overlaps nothing else that it is given.
 //!
@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::slice;
+use std::{ptr, slice};
 
 use crate::types::{PageRange, View};
 
@@ -122,6 +122,21 @@ impl<'c> Call<'c> {
     /// A text in UTF-8.
     pub(crate) fn text(self, text: *const c_char) -> Result<&'c str, Wrong> {
         self.c_str(text)?.to_str().map_err(|_| Wrong::NoUtf8)
+    }
+
+    /// The paths of a list that ends with a null pointer, or is one.
+    pub(crate) fn paths(self, list: *const *const c_char) -> impl Iterator<Item = &'c Path> {
+        let mut next = list;
+        std::iter::from_fn(move || {
+            if next.is_null() {
+                return None;
+            }
+            // SAFETY: the pointer is not null. By promise 1 it leads to pointers of which the last
+            // one is null, and what lies behind that one is not read.
+            let path = unsafe { *next };
+            next = if path.is_null() { ptr::null() } else { next.wrapping_add(1) };
+            self.path(path).ok()
+        })
     }
 
     /// A path, of any bytes.

@@ -58,6 +58,9 @@ pub const DENDRO_READ_ONLY: u32 = 1;
 /// Option: segments that become free are not given back to the device, so that an image file does
 /// not shrink.
 pub const DENDRO_NO_DISCARD: u32 = 2;
+/// Option: devices of the volume may be absent. A mirrored volume is opened with those that have
+/// everything; a volume that is spread over devices can only be read then.
+pub const DENDRO_DEGRADED: u32 = 4;
 
 /// Flag of dendro_file_open(): the file is to be written. Without it, writing answers EBADF.
 pub const DENDRO_WRITE: u32 = 1;
@@ -151,7 +154,7 @@ pub const DENDRO_VERSION_HAS_PARENT: u32 = 16;
 /// `dendro_options options = {0};`.
 #[repr(C)]
 pub struct Options {
-    /// DENDRO_READ_ONLY, DENDRO_NO_DISCARD, or both, or 0.
+    /// DENDRO_READ_ONLY, DENDRO_NO_DISCARD and DENDRO_DEGRADED, or some of them, or 0.
     pub flags: u32,
     /// How often a new volume keeps its map, 1 or 2: the second copy lies far from the first. 0 for
     /// one. It must be 0 when a volume is opened.
@@ -171,8 +174,12 @@ pub struct Options {
     pub compression: u32,
     /// The level of DENDRO_COMPRESS_ZSTD, from 1 to 15. 0 for 3, and for others.
     pub compression_level: u32,
+    /// The paths of further devices of a volume that lies on several, and NULL behind the last one.
+    /// Devices that are where they were last, and block devices of this machine, are found without
+    /// that. NULL for none. It must be NULL when a volume is made.
+    pub devices: *const *const c_char,
     /// Must be 0.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 /// A version of a volume: the head of a branch, which can be changed, or a snapshot. It is a plain

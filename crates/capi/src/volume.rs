@@ -14,9 +14,9 @@ use crate::border::{Handle, Health, call, close, hand_out, on, place, put_text};
 use crate::failure::{Failure, Result};
 use crate::raw::{Call, Wrong};
 use crate::types::{
-    DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_NONE, DENDRO_COMPRESS_ZSTD, DENDRO_FILES, DENDRO_LISTS,
-    DENDRO_NO_DISCARD, DENDRO_OUTLASTS_MACHINE, DENDRO_OUTLASTS_MEDIUM, DENDRO_OUTLASTS_PROCESS,
-    DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options, Space, View,
+    DENDRO_COMPRESS_LZ4, DENDRO_COMPRESS_NONE, DENDRO_COMPRESS_ZSTD, DENDRO_DEGRADED, DENDRO_FILES,
+    DENDRO_LISTS, DENDRO_NO_DISCARD, DENDRO_OUTLASTS_MACHINE, DENDRO_OUTLASTS_MEDIUM,
+    DENDRO_OUTLASTS_PROCESS, DENDRO_READ_ONLY, DENDRO_UUID_SIZE, Options, Space, View,
 };
 
 /// An open volume: an image file, a block device, or memory.
@@ -65,20 +65,21 @@ pub(crate) struct Shared {
 }
 
 /// The options for opening, of which those for making must be unset.
-fn open_options(options: Option<&Options>) -> Result<OpenOptions> {
+fn open_options(call: Call<'_>, options: Option<&Options>) -> Result<OpenOptions> {
     let Some(options) = options else { return Ok(OpenOptions::new()) };
     let is_for_making =
         options.metadata_copies != 0 || options.segment_size_bytes != 0 || !options.label.is_null();
-    match is_for_making {
-        true => Err(Failure::invalid("an option of new volumes, and the volume is not new")),
-        false => {
-            let made = common_options(options)?;
-            Ok(match compression(options)? {
-                Some(compression) => made.compression(compression),
-                None => made,
-            })
-        }
+    if is_for_making {
+        return Err(Failure::invalid("an option of new volumes, and the volume is not new"));
     }
+    let mut made = common_options(options)?.degraded(options.flags & DENDRO_DEGRADED != 0);
+    for device in call.paths(options.devices) {
+        made = made.device(device);
+    }
+    Ok(match compression(options)? {
+        Some(compression) => made.compression(compression),
+        None => made,
+    })
 }
 
 /// The compression that options name, if they do.
@@ -100,10 +101,10 @@ fn compression(options: &Options) -> Result<Option<Compression>> {
 }
 
 fn common_options(options: &Options) -> Result<OpenOptions> {
-    if options.flags & !(DENDRO_READ_ONLY | DENDRO_NO_DISCARD) != 0 {
+    if options.flags & !(DENDRO_READ_ONLY | DENDRO_NO_DISCARD | DENDRO_DEGRADED) != 0 {
         return Err(Failure::invalid(format!("there are no flags {:#x}", options.flags)));
     }
-    if options.reserved != [0; 3] {
+    if options.reserved != [0; 2] {
         return Err(Failure::invalid("reserved options are not 0"));
     }
     let made = OpenOptions::new()
@@ -126,6 +127,9 @@ fn create_options(
         _ => return Err(Failure::invalid(format!("there are no contents {contents}"))),
     };
     let Some(options) = options else { return Ok(made) };
+    if options.flags & DENDRO_DEGRADED != 0 || !options.devices.is_null() {
+        return Err(Failure::invalid("a new volume lies on one device"));
+    }
     made = made.open_with(common_options(options)?);
     if !options.label.is_null() {
         made = made.label(call.text(options.label)?);
@@ -212,7 +216,7 @@ pub extern "C" fn dendro_volume_open(
 ) -> c_int {
     call(|call| {
         hand_out(volume, || {
-            let options = open_options(options)?;
+            let options = open_options(call, options)?;
             Ok(Volume::new(dendrofs::Volume::open(call.path(path)?, &options)?))
         })
     })

@@ -165,16 +165,22 @@ impl Volume {
     }
 
     /// Opens the volume in an image file or on a block device, or on several that it lies on, of
-    /// which path is one and the others are where they were last. What a crash left unfinished is
-    /// finished, unless it is opened for reading. Threads are those of create(). New pages are
-    /// compressed as `compress` says until the volume is closed, or with None as create() said.
+    /// which path is one. The others are where they were last, or block devices of this machine, or
+    /// those that `devices` names. With `degraded` some may be absent: a mirrored volume is opened
+    /// with those that have everything; a volume that is spread over devices can only be read then.
+    /// What a crash left unfinished is finished, unless it is opened for reading. Threads are those
+    /// of create(). New pages are compressed as `compress` says until the volume is closed, or with
+    /// None as create() said.
     #[staticmethod]
-    #[pyo3(signature = (path, *, read_only = false, compress = None, cache_size = CACHE_SIZE_BYTES,
-                        discard = true, threads = true, commit_interval = 5.0))]
+    #[pyo3(signature = (path, *, devices = Vec::new(), degraded = false, read_only = false,
+                        compress = None, cache_size = CACHE_SIZE_BYTES, discard = true,
+                        threads = true, commit_interval = 5.0))]
     #[allow(clippy::too_many_arguments, reason = "nearly all have names, and defaults")]
     fn open(
         py: Python<'_>,
         path: PathBuf,
+        devices: Vec<PathBuf>,
+        degraded: bool,
         read_only: bool,
         compress: Option<&str>,
         cache_size: u64,
@@ -184,6 +190,7 @@ impl Volume {
     ) -> PyResult<Self> {
         let options =
             OpenOptions::new().read_only(read_only).cache_size_bytes(cache_size).discard(discard);
+        let options = devices.into_iter().fold(options.degraded(degraded), OpenOptions::device);
         let options = match compression(compress)? {
             Some(compression) => options.compression(compression),
             None => options,

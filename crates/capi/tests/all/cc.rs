@@ -112,6 +112,8 @@ impl Watch {
                 let mut command = Command::new("valgrind");
                 command.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
                 command.args(["--errors-for-leak-kinds=definite,possible", "--fair-sched=try"]);
+                let known = root().join("tests/c/valgrind.supp");
+                command.arg(format!("--suppressions={}", known.display()));
                 command.arg(program);
                 command
             }

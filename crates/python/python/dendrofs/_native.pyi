@@ -141,6 +141,8 @@ class Volume:
     def open(
         path: _Path,
         *,
+        devices: Sequence[_Path] = ...,
+        degraded: bool = False,
         read_only: bool = False,
         compress: str | None = None,
         cache_size: int = ...,

@@ -1,5 +1,7 @@
 """What the tests share."""
 
+import os
+import shutil
 from pathlib import Path
 from typing import Iterator
 
@@ -26,3 +28,11 @@ def volume() -> Iterator[Volume]:
 def image(tmp_path: Path) -> Path:
     """Where an image can be made."""
     return tmp_path / "disk.img"
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> tuple[Path, Path]:
+    """The two images of a mirrored volume."""
+    for name in ("one.img", "two.img"):
+        shutil.copy(Path(os.environ["DENDRO_MIRROR"]) / name, tmp_path)
+    return tmp_path / "one.img", tmp_path / "two.img"

@@ -151,6 +151,20 @@ def test_a_volume_for_reading_takes_no_changes(image):
             volume.snapshot("s")
 
 
+def test_the_devices_of_a_mirror_are_named_and_may_be_absent(mirror):
+    one, two = mirror
+    with pytest.raises(OSError) as raised:
+        Volume.open(one)
+    assert raised.value.errno == errno.ENODEV
+    with Volume.open(one, devices=[two]) as volume:
+        volume.flush(outlasts="medium")
+    two.unlink()
+    with Volume.open(str(one), degraded=True) as volume:
+        with pytest.raises(DendroError) as lacking:
+            volume.flush(outlasts="medium")
+        assert lacking.value.code == ErrorCode.ONE_COPY
+
+
 def test_versions_are_made_named_and_deleted(volume):
     files = volume.files()
     files.write_bytes("a", b"1")
