@@ -18,7 +18,7 @@
 //!    reused earlier are never looked at for partial segments up to `durable_seq`.
 //! 3. (recovery 3) A checkpoint, its nodes and the log before it are durable before its superblock
 //!    is written. The superblock is durable before anything is given up that older checkpoints
-//!    need.
+//!    need, and before its log gives up the superblock that names the checkpoint in use.
 //! 4. (recovery 4) Sequence numbers are never used twice. An unclean mount continues 2²⁰ behind the
 //!    highest number that it has seen anywhere, and 2⁴⁰ behind it after an accepted loss, because
 //!    it does not see all then. A new volume in the place of an old one with the same UUID

@@ -53,6 +53,18 @@ impl Superblocks {
         &self.behind
     }
 
+    /// The number of the last superblock that was written, as far as is known. Foreign bytes count
+    /// only if they replaced a superblock, which a newer one behind them shows.
+    pub(crate) fn last_seq(&self) -> u64 {
+        let is_newer = |slot: &Behind| match slot {
+            Behind::Damaged { may_be_older, .. } => !may_be_older,
+            Behind::Unreadable => true,
+            Behind::Foreign => false,
+        };
+        let count = self.behind.iter().rposition(is_newer).map_or(0, |last| last as u64 + 1);
+        self.valid[0].seq + count
+    }
+
     /// Whether the newest one is a backup, because the logs have none that is as new.
     pub(crate) const fn is_backup(&self) -> bool {
         self.is_backup
@@ -61,7 +73,7 @@ impl Superblocks {
     /// Finds the superblocks of the volume on `device`.
     ///
     /// The first slot of either log states the layout of the volume, and so where all slots are.
-    /// While one log begins again, the other holds the newest superblock.
+    /// While one log begins again, the other holds the newest superblock ([`seq_sparing`]).
     ///
     /// # Errors
     /// [`Error::Corrupted`] when there is none, [`Error::Io`] when none can be read.
@@ -251,6 +263,23 @@ fn read(
     let mut bytes = AlignedBuf::zeroed(len_bytes);
     device.read_at(offset, &mut bytes)?;
     Ok(bytes)
+}
+
+/// The number from which superblocks continue after number `last`, so that the next one destroys
+/// none of those `in_use`. They are needed until the next one is durable, and a log that begins
+/// again loses all that it has. After many bad slots the next number may lie there.
+pub(crate) fn seq_sparing(layout: Layout, last: u64, in_use: &[u64]) -> u64 {
+    let slot_count = layout.superblock_slot_count();
+    let log_of = |seq: u64| seq / slot_count % 2;
+    let destroys = |next: u64, seq: u64| {
+        log_of(next) == log_of(seq)
+            && (next.is_multiple_of(slot_count) || next % slot_count == seq % slot_count)
+    };
+    let mut seq = last;
+    while in_use.iter().any(|&used| destroys(seq.wrapping_add(1), used)) {
+        seq = seq.wrapping_add(1);
+    }
+    seq
 }
 
 /// Makes the device allocate the place of the next superblock. The zeros there are no superblock.

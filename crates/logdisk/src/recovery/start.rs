@@ -16,12 +16,13 @@ use dendro_format::{Addr, Checkpoint, Head, Layout, Record, Superblock, checksum
 
 use super::reader::SegmentReader;
 use crate::log::redirection::{VolumeDevice, redirect};
-use crate::log::superblocks::{Behind, Superblocks};
+use crate::log::superblocks::{Behind, Superblocks, seq_sparing};
 
 /// The superblock and the checkpoint that recovery starts from.
 pub(super) struct Start {
-    /// Its number is that of the last superblock that was written, as far as is known. It names the
-    /// checkpoint that is used.
+    /// Its number is that of the last superblock that was written, as far as is known, or a higher
+    /// one where the next would destroy a superblock that is needed. It names the checkpoint that
+    /// is used.
     pub(super) superblock: Superblock,
     pub(super) checkpoint: Checkpoint,
     pub(super) doubt: Option<Doubt>,
@@ -90,7 +91,7 @@ impl Start {
 
     /// Takes into account what lies in the slots behind the newest valid superblock.
     fn looking_at(mut self, device: &dyn Device, behind: &[Behind]) -> Self {
-        let was_clean = self.superblock.clean;
+        let Superblock { layout, seq: newest_seq, clean: was_clean, .. } = self.superblock;
         let mut unresolved = 0_u32;
         // Slots with foreign bytes that no other slot follows; new superblocks overwrite them.
         let mut foreign = 0_u32;
@@ -123,6 +124,7 @@ impl Start {
             self.superblock.clean = false;
             foreign = 0;
         }
+        self.superblock.seq = seq_sparing(layout, self.superblock.seq, &[newest_seq]);
         // The superblock behind a clean shutdown states only that the volume is in use.
         let says_only_in_use = was_clean && unresolved == 1 && behind.len() == 1;
         if unresolved > 0 && !says_only_in_use {
@@ -218,7 +220,8 @@ impl Start {
         let why = format!("{error}; the newest before it that can be used is {}", checkpoint.seq);
         let position = left_of_position(device, newest);
         let superblock = Superblock {
-            seq: newest.seq + found.behind().len() as u64,
+            // The newest one is needed too: it shows that there was a newer checkpoint.
+            seq: seq_sparing(newest.layout, found.last_seq(), &[newest.seq, older.seq]),
             clean: false,
             checkpoint_addr: older.checkpoint_addr,
             checkpoint_len_bytes: older.checkpoint_len_bytes,

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Uuid};
+use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_check::Volume;
-use dendro_device::sim::{Call, Fault, SimDevice};
+use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
@@ -374,6 +374,55 @@ fn unreadable_superblock_slots_do_no_harm_if_newer_slots_can_be_read() {
                     assert!(slot == newest, "slot at {slot}: {error}");
                     assert!(matches!(error, Error::Lost(_)), "{error}");
                 }
+            }
+        }
+    }
+}
+
+/// Behind the newest superblock, a discard has left foreign bytes in all slots up to the end of the
+/// other log. With the next number the log would begin again that holds all superblocks.
+#[test]
+fn no_superblock_that_is_needed_is_given_up_before_the_next_one_is_durable() {
+    let (device, disk) = disk_with(1);
+    drop(disk);
+    // No older checkpoint than the one behind this crash leads to the last units.
+    let (device, disk) = open(&device.to_bytes(), OpenOptions::default());
+    let disk = disk.expect("nothing is lost");
+    for unit in UNITS..UNITS + 4 {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(LIST, unit, &b"later"[..]);
+        disk.commit(aru).expect("there is room");
+        disk.flush(CommitSeq::LATEST).expect("the device works");
+    }
+    disk.checkpoint().expect("the device works");
+    drop(disk);
+    let mut image = device.to_bytes();
+    let (newest, checkpoint) = superblock_and_checkpoint(&image);
+    image[newest + PAGE_SIZE..2 * SEGMENT_BYTES as usize].fill(0xab);
+    let last_slot = 2 * SEGMENT_BYTES - PAGE_SIZE as u64..2 * SEGMENT_BYTES;
+    for (image, bad_slot) in [(flip(&image, checkpoint.start + 26), None), (image, Some(last_slot))]
+    {
+        let open = |device: &Arc<SimDevice>| {
+            if let Some(slot) = &bad_slot {
+                device.inject(Fault::fail(Call::Read).within(slot.clone()).forever());
+            }
+            let clock = Arc::new(ManualClock::default());
+            LogDisk::open(Arc::clone(device) as _, truncating(), clock)
+        };
+        let device = Arc::new(SimDevice::from_bytes(&image, 1));
+        let mut rng = Rng::new(1);
+        device.start_recording();
+        assert_eq!(units(&open(&device).expect("a state is left")), UNITS + 4);
+        // Slots with foreign bytes are not passed over for nothing.
+        let has_gone_on = superblock_and_checkpoint(&device.to_bytes()).0 > newest;
+        assert_eq!(has_gone_on, bad_slot.is_none());
+        let recording = device.take_recording().expect("it was started");
+        for event in 0..=recording.len() {
+            for style in CrashStyle::ALL.into_iter().cycle().take(20) {
+                let cut_off = recording.image_at(event, &mut rng, style);
+                let disk = open(&Arc::new(cut_off));
+                let disk = disk.unwrap_or_else(|error| panic!("{event}, {style:?}: {error}"));
+                assert_eq!(units(&disk), UNITS + 4, "{event}, {style:?}, {bad_slot:?}");
             }
         }
     }
