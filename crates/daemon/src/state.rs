@@ -10,6 +10,7 @@ use dendro_block::Devices as BlockDevices;
 use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::{Compression, OpenOptions};
+use dendro_nbd::Activity;
 
 use crate::block_server::BlockServer;
 use crate::check::online::Checks;
@@ -22,7 +23,7 @@ use crate::options::MountOptions;
 use crate::scrub::Scrubber;
 use crate::threads::Stop;
 use crate::views::{MountedView, Views};
-use crate::volume::memory::default_cache_bytes;
+use crate::volume::memory::{default_cache_bytes, nbd_memory_bytes};
 use crate::volume::{Volume, default_compression, random_bytes};
 
 /// What all threads share.
@@ -47,6 +48,8 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) block_devices: BlockDevices,
     /// The server of these.
     pub(crate) block_server: Arc<BlockServer>,
+    /// What that has done since the mount, and who is connected to it.
+    pub(crate) block_activity: Arc<Activity>,
     /// Damaged blocks.
     pub(crate) damage: DamageTable,
     /// The scrub of the volume.
@@ -68,6 +71,7 @@ pub(crate) struct Daemon<'volume> {
 impl<'volume> Daemon<'volume> {
     /// A daemon for `volume`, which `config` is the first mount of.
     pub(crate) fn new(volume: &'volume Volume, config: &Config) -> Result<Self, Failure> {
+        let nbd_memory_bytes = nbd_memory_bytes(volume.disk().cache_size_bytes());
         Ok(Self {
             volume,
             name: Uuid::from_random(random_bytes()?).to_string(),
@@ -81,6 +85,7 @@ impl<'volume> Daemon<'volume> {
             changes: Mutex::default(),
             block_devices: BlockDevices::new(volume.parts().0, volume.is_read_only()),
             block_server: Arc::default(),
+            block_activity: Arc::new(Activity::new(nbd_memory_bytes)),
             damage: DamageTable::of(volume),
             scrub: Scrubber::of(volume),
             checks: Checks::default(),

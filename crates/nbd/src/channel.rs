@@ -7,12 +7,17 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dendro_base::sync::Mutex;
 use rustix::net::{AddressFamily, sockopt};
 use rustls::{ServerConfig, ServerConnection};
+
+use crate::budget::{Account, Pace};
+
+/// How long a client may be silent before it has chosen an export.
+const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much is read from the socket at a time where it is encrypted.
 const RAW_LEN_BYTES: usize = 32 << 10;
@@ -26,10 +31,14 @@ pub(crate) struct Channel {
     tls: Option<Mutex<ServerConnection>>,
     /// What is encrypted and about to be sent. Whoever sends holds it.
     outgoing: Mutex<Vec<u8>>,
+    /// The memory of its requests, once there may be some.
+    account: OnceLock<Arc<Account>>,
 }
 
 impl Channel {
-    pub(crate) fn new(socket: UnixStream) -> Self {
+    /// A connection whose client has to choose an export without delay.
+    pub(crate) fn new(socket: UnixStream) -> io::Result<Self> {
+        set_timeout(&socket, NEGOTIATION_TIMEOUT)?;
         // The kernel finds what is right for TCP. Without this, a reply waits for its client.
         if sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
             && sockopt::set_socket_send_buffer_size_force(&socket, SENT_LEN_BYTES).is_err()
@@ -37,7 +46,7 @@ impl Channel {
             // As much as users may have, or as it is.
             let _ = sockopt::set_socket_send_buffer_size(&socket, SENT_LEN_BYTES);
         }
-        Self { socket, tls: None, outgoing: Mutex::default() }
+        Ok(Self { socket, tls: None, outgoing: Mutex::default(), account: OnceLock::new() })
     }
 
     /// The same connection, encrypted.
@@ -56,10 +65,31 @@ impl Channel {
         Ok(Self { tls: Some(Mutex::new(tls)), ..self })
     }
 
-    /// How long a read or write may wait; `None` for as long as it takes.
-    pub(crate) fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.socket.set_read_timeout(timeout)?;
-        self.socket.set_write_timeout(timeout)
+    /// Whether it is encrypted.
+    pub(crate) const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// From now on the client may be silent, and slow as far as `account` allows. A read that waits
+    /// for long fails with [`io::ErrorKind::WouldBlock`], and may be repeated.
+    pub(crate) fn begin_transmission(&self, account: &Arc<Account>) -> io::Result<()> {
+        set_timeout(&self.socket, account.patience())?;
+        self.account.get_or_init(|| Arc::clone(account));
+        Ok(())
+    }
+
+    /// The pace of a client that is to take something from now on.
+    fn pace(&self) -> Pace {
+        Pace::new(self.account.get().map_or(NEGOTIATION_TIMEOUT, |account| account.patience()))
+    }
+
+    /// Fails if the client is given up, because it is too slow.
+    fn check(&self, pace: &mut Pace) -> io::Result<()> {
+        match self.account.get() {
+            Some(account) => account.check(pace),
+            None if pace.is_too_slow() => Err(io::ErrorKind::TimedOut.into()),
+            None => Ok(()),
+        }
     }
 
     /// Ends both directions.
@@ -98,12 +128,18 @@ impl Channel {
         let mut slices = [IoSlice::new(head), IoSlice::new(data)];
         let mut rest = &mut slices[..];
         IoSlice::advance_slices(&mut rest, 0);
+        let mut pace = self.pace();
         while !rest.is_empty() {
             match (&self.socket).write_vectored(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Ok(sent) => {
+                    IoSlice::advance_slices(&mut rest, sent);
+                    pace.note(sent);
+                }
+                Err(error) => note_error(error, &mut pace)?,
+            }
+            if !rest.is_empty() {
+                self.check(&mut pace)?;
             }
         }
         Ok(())
@@ -121,7 +157,25 @@ impl Channel {
                 tls.write_tls(outgoing)?;
             }
         }
-        (&self.socket).write_all(outgoing)
+        self.send_plain(outgoing, &[])
+    }
+}
+
+/// How long a read or write may wait.
+fn set_timeout(socket: &UnixStream, timeout: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(timeout))?;
+    socket.set_write_timeout(Some(timeout))
+}
+
+/// Notes that a read or write was interrupted, or has waited for long; both may be repeated.
+pub(crate) fn note_error(error: io::Error, pace: &mut Pace) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        io::ErrorKind::WouldBlock => {
+            pace.note_nothing();
+            Ok(())
+        }
+        _ => Err(error),
     }
 }
 

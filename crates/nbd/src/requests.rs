@@ -2,6 +2,7 @@
 
 use zerocopy::FromBytes;
 
+use crate::activity::RequestKind;
 use crate::export::{Errno, Export, Failure};
 use crate::wire::{MAX_LEN_BYTES, REQUEST_MAGIC, RequestHeader, command, command_flag};
 
@@ -47,6 +48,7 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) cookie: u64,
+    pub(crate) kind: RequestKind,
     /// The bytes of data that follow it, whatever becomes of it.
     pub(crate) data_len_bytes: u32,
     pub(crate) command: Result<Command, Failure>,
@@ -65,9 +67,22 @@ pub(crate) fn decode(
     let is_write = header.command.get() == command::WRITE;
     Some(Request {
         cookie: header.cookie.get(),
+        kind: kind_of(header.command.get()),
         data_len_bytes: if is_write { header.len_bytes.get() } else { 0 },
         command: check(header, export, has_block_status),
     })
+}
+
+const fn kind_of(command: u16) -> RequestKind {
+    match command {
+        command::READ => RequestKind::Read,
+        command::WRITE => RequestKind::Write,
+        command::WRITE_ZEROES => RequestKind::Zero,
+        command::TRIM => RequestKind::Trim,
+        command::FLUSH => RequestKind::Flush,
+        command::BLOCK_STATUS => RequestKind::BlockStatus,
+        _ => RequestKind::Other,
+    }
 }
 
 fn invalid(why: impl Into<String>) -> Failure {

@@ -11,9 +11,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
+use dendro_base::{Clock, SystemClock, Timestamp};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
+use crate::activity::{Activity, Connection, Peer};
 use crate::export::Exports;
+use crate::negotiation::Agreed;
 use crate::session;
 use crate::tls::TlsConfig;
 
@@ -72,15 +75,20 @@ impl Listener {
         }
     }
 
-    fn accept(&self) -> io::Result<UnixStream> {
+    fn accept(&self) -> io::Result<(UnixStream, Peer)> {
         match self {
-            Self::Unix(listener) => Ok(listener.accept()?.0),
-            Self::Tcp(listener) => {
+            Self::Unix(listener) => {
                 let stream = listener.accept()?.0;
+                let process = sockopt::socket_peercred(&stream).ok();
+                let pid = process.map(|of| of.pid.as_raw_nonzero().get().unsigned_abs());
+                Ok((stream, Peer::Process(pid)))
+            }
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept()?;
                 stream.set_nodelay(true)?;
                 notice_when_it_is_gone(&stream)?;
                 // What is done with it is the same for each stream socket.
-                Ok(UnixStream::from(OwnedFd::from(stream)))
+                Ok((UnixStream::from(OwnedFd::from(stream)), Peer::Address(address)))
             }
         }
     }
@@ -106,6 +114,7 @@ struct Shared {
     listener: Listener,
     exports: Arc<dyn Exports>,
     tls: Option<TlsConfig>,
+    activity: Arc<Activity>,
     connections: Mutex<Connections>,
     /// Signals that one has ended.
     ended: Condvar,
@@ -113,7 +122,6 @@ struct Shared {
 
 #[derive(Default)]
 struct Connections {
-    next_number: u64,
     is_stopping: bool,
     open: BTreeMap<u64, Open>,
 }
@@ -142,7 +150,8 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Begins to serve. With `tls`, only clients that have a certificate are served.
+    /// Begins to serve. With `tls`, only clients that have a certificate are served. `activity`
+    /// counts what is done, and has the memory for it.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -150,11 +159,13 @@ impl Server {
         listener: Listener,
         exports: Arc<dyn Exports>,
         tls: Option<TlsConfig>,
+        activity: Arc<Activity>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             listener,
             exports,
             tls,
+            activity,
             connections: Mutex::default(),
             ended: Condvar::new(),
         });
@@ -214,7 +225,7 @@ impl Shared {
             if self.connections.lock().is_stopping {
                 return;
             }
-            let begun = accepted.and_then(|socket| self.begin(socket));
+            let begun = accepted.and_then(|(socket, peer)| self.begin(socket, peer));
             if let Err(error) = begun {
                 log::warn!("a client of NBD could not be served: {error}");
                 thread::sleep(ACCEPT_REST);
@@ -223,7 +234,7 @@ impl Shared {
     }
 
     /// Starts the thread of a connection.
-    fn begin(self: &Arc<Self>, socket: UnixStream) -> io::Result<()> {
+    fn begin(self: &Arc<Self>, socket: UnixStream, peer: Peer) -> io::Result<()> {
         let entry = {
             let mut connections = self.connections.lock();
             if connections.is_stopping {
@@ -233,18 +244,17 @@ impl Shared {
                 log::warn!("a client of NBD was sent away: there are {MAX_CONNECTIONS} already");
                 return Ok(());
             }
-            let number = connections.next_number;
-            connections.next_number += 1;
             let open = Open { socket: socket.try_clone()?, is_idle: true };
+            let number = self.activity.begin();
             connections.open.insert(number, open);
-            Entry { shared: Arc::clone(self), number }
+            Entry { shared: Arc::clone(self), number, peer, since: SystemClock.now() }
         };
         let serve = move || {
             let shared = &entry.shared;
-            let agreed = || entry.agreed();
-            if let Err(error) =
-                session::serve(socket, &*shared.exports, shared.tls.as_ref(), &agreed)
-            {
+            let Shared { exports, tls, activity, .. } = &**shared;
+            let on_agreed = |agreed: &Agreed, is_encrypted| entry.agreed(agreed, is_encrypted);
+            let served = session::serve(socket, &**exports, tls.as_ref(), activity, &on_agreed);
+            if let Err(error) = served {
                 // Clients vanish all the time.
                 log::debug!("a connection of NBD ended: {error}");
             }
@@ -258,11 +268,21 @@ impl Shared {
 struct Entry {
     shared: Arc<Shared>,
     number: u64,
+    peer: Peer,
+    since: Timestamp,
 }
 
 impl Entry {
     /// Notes that an export was chosen.
-    fn agreed(&self) {
+    fn agreed(&self, Agreed { export, .. }: &Agreed, is_encrypted: bool) {
+        let connection = Connection {
+            peer: self.peer,
+            since: self.since,
+            is_read_only: export.is_read_only(),
+            is_encrypted,
+            export: Arc::downgrade(export),
+        };
+        self.shared.activity.note_open(self.number, connection);
         if let Some(open) = self.shared.connections.lock().open.get_mut(&self.number) {
             open.is_idle = false;
         }
@@ -271,6 +291,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        self.shared.activity.end(self.number);
         self.shared.connections.lock().open.remove(&self.number);
         self.shared.ended.notify_all();
     }
@@ -285,7 +306,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let _client = TcpStream::connect(address).expect("it listens");
-        let accepted = Listener::Tcp(listener).accept().expect("a client has connected");
+        let (accepted, _) = Listener::Tcp(listener).accept().expect("a client has connected");
         assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
         assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(Duration::from_secs(60)));
         assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(Duration::from_secs(10)));

@@ -9,14 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Scope};
-use std::time::Duration;
 
 use dendro_base::sync::Mutex;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::budget::{Budget, Share};
-use crate::channel::{Channel, Incoming};
+use crate::activity::{Activity, FailureKind, RequestKind};
+use crate::budget::{Account, OWN_LEN_BYTES, Pace, Share};
+use crate::channel::{Channel, Incoming, note_error};
 use crate::export::{Errno, Exports, Extent, Failure};
 use crate::negotiation::{self, Agreed, Encryption, Negotiation, Next};
 use crate::replies;
@@ -27,8 +27,6 @@ use crate::wire::{MAX_OPTION_LEN_BYTES, MAX_SKIPPED_LEN_BYTES, OPTION_MAGIC, Opt
 /// The most threads of a connection, and so the most requests that are carried out at a time.
 pub const MAX_WORKERS: usize = 16;
 
-/// How long a client may be silent before it has chosen an export.
-const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many options a client may send.
 const MAX_OPTIONS: usize = 1000;
 /// How much of a connection is read ahead.
@@ -39,33 +37,34 @@ const MIN_SPARSE_LEN_BYTES: u32 = 64 << 10;
 const MAX_READ_PARTS: usize = 256;
 /// The most that is read before it is sent, where a reply may come in pieces: the piece is still in
 /// the CPU's cache then.
-const PIECE_LEN_BYTES: u64 = 256 << 10;
-/// The memory that a thread keeps for its next request.
-const KEPT_LEN_BYTES: usize = 1 << 20;
+const PIECE_LEN_BYTES: u32 = 256 << 10;
 /// The most extents in a reply.
 const MAX_EXTENTS: usize = 4096;
 
 type Reader = BufReader<Incoming>;
 
-/// Serves a connection until it ends. Calls `on_agreed` when the client has chosen an export,
-/// before it is told so. An error says why it ended before the client said so.
+/// Serves a connection until it ends. When the client has chosen an export, and before it is told
+/// so, calls `on_agreed`, also with whether the connection is encrypted. An error says why it ended
+/// before the client said so.
 pub(crate) fn serve(
     socket: UnixStream,
     exports: &dyn Exports,
     tls: Option<&TlsConfig>,
-    on_agreed: &dyn Fn(),
+    activity: &Activity,
+    on_agreed: &dyn Fn(&Agreed, bool),
 ) -> io::Result<()> {
-    let channel = Channel::new(socket);
-    channel.set_timeout(Some(NEGOTIATION_TIMEOUT))?;
+    let channel = Channel::new(socket)?;
     let Some((channel, reader, agreed)) = negotiate(channel, exports, tls, on_agreed)? else {
         return Ok(());
     };
-    channel.set_timeout(None)?;
+    let account = Arc::new(Account::new(Arc::clone(activity.memory())));
+    channel.begin_transmission(&account)?;
     let transmission = Transmission {
         channel: Arc::clone(&channel),
         agreed,
+        activity,
         reader: Mutex::new(reader),
-        budget: Budget::new(),
+        account,
         waiting: AtomicUsize::new(0),
         workers: AtomicUsize::new(1),
         has_ended: AtomicBool::new(false),
@@ -83,7 +82,7 @@ fn negotiate(
     channel: Channel,
     exports: &dyn Exports,
     tls: Option<&TlsConfig>,
-    on_agreed: &dyn Fn(),
+    on_agreed: &dyn Fn(&Agreed, bool),
 ) -> io::Result<Option<(Arc<Channel>, Reader, Agreed)>> {
     let reader_of = |channel: &Arc<Channel>| {
         BufReader::with_capacity(READ_LEN_BYTES, Incoming::new(Arc::clone(channel)))
@@ -113,8 +112,8 @@ fn negotiate(
             reader.read_exact(&mut data)?;
             negotiation.take(option, &data, &mut out)
         };
-        if matches!(next, Next::Data(_)) {
-            on_agreed();
+        if let Next::Data(agreed) = &next {
+            on_agreed(agreed, channel.is_encrypted());
         }
         channel.send(&out, &[])?;
         match next {
@@ -148,46 +147,34 @@ fn read_as<T: FromBytes + IntoBytes>(reader: &mut impl Read) -> io::Result<T> {
     Ok(value)
 }
 
+/// The data of a request: in its share, or in what the thread has.
+fn data_of<'a>(
+    share: &'a mut Option<Share<'_>>,
+    own: &'a mut [u8],
+    len_bytes: u32,
+) -> &'a mut [u8] {
+    &mut share.as_mut().map_or(own, Share::bytes)[..len_bytes as usize]
+}
+
 /// Reads `len_bytes` and forgets them.
 fn skip(reader: &mut impl Read, len_bytes: u32) -> io::Result<()> {
     let skipped = io::copy(&mut reader.take(len_bytes.into()), &mut io::sink())?;
     if skipped == u64::from(len_bytes) { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A request. What it brings is in the buffer of the thread.
+/// A request. What it brings is in its share of the memory, or in the buffer of the thread.
 struct Taken<'a> {
     request: Request,
-    /// The memory of the data, or of the reply.
-    _share: Share<'a>,
-}
-
-/// The memory of a thread for the data of its requests, one after the other.
-#[derive(Default)]
-struct Buffer(Vec<u8>);
-
-impl Buffer {
-    /// Room for so many bytes, with anything in it.
-    fn room(&mut self, len_bytes: usize) -> &mut [u8] {
-        if self.0.len() < len_bytes {
-            self.0 = vec![0; len_bytes];
-        }
-        &mut self.0[..len_bytes]
-    }
-
-    /// Gives back what is more than a thread may keep.
-    fn shrink(&mut self) {
-        if self.0.len() > KEPT_LEN_BYTES {
-            self.0 = Vec::new();
-        }
-    }
+    share: Option<Share<'a>>,
 }
 
 /// A connection that reads and writes data.
-struct Transmission {
+struct Transmission<'a> {
     channel: Arc<Channel>,
     agreed: Agreed,
+    activity: &'a Activity,
     reader: Mutex<Reader>,
-    budget: Budget,
+    account: Arc<Account>,
     /// Threads that wait for their turn to read.
     waiting: AtomicUsize,
     workers: AtomicUsize,
@@ -197,9 +184,9 @@ struct Transmission {
     failure: Mutex<Option<io::Error>>,
 }
 
-impl Transmission {
+impl Transmission<'_> {
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let mut buffer = Buffer::default();
+        let mut own = vec![0; OWN_LEN_BYTES];
         loop {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let mut reader = self.reader.lock();
@@ -207,19 +194,18 @@ impl Transmission {
             if self.has_ended.load(Ordering::Relaxed) {
                 return;
             }
-            let taken = match self.read_request(&mut reader, &mut buffer) {
+            let taken = match self.read_request(&mut reader, &mut own) {
                 Ok(Some(taken)) => taken,
                 Ok(None) => return self.end(None),
                 Err(error) => return self.end(Some(error)),
             };
             drop(reader);
             self.start_another(scope);
-            if let Err(error) = self.carry_out(taken, &mut buffer) {
+            if let Err(error) = self.carry_out(taken, &mut own) {
                 // Nothing of it can be told any more; it wakes the thread that reads.
                 self.end(Some(error));
                 return self.channel.shut_down();
             }
-            buffer.shrink();
         }
     }
 
@@ -247,44 +233,92 @@ impl Transmission {
     }
 
     /// The next request; `None` at the end.
-    fn read_request(
-        &self,
-        reader: &mut Reader,
-        buffer: &mut Buffer,
-    ) -> io::Result<Option<Taken<'_>>> {
+    fn read_request(&self, reader: &mut Reader, own: &mut [u8]) -> io::Result<Option<Taken<'_>>> {
         let mut bytes = [0; REQUEST_LEN_BYTES];
-        match reader.read(&mut bytes[..1])? {
-            // Clients often leave without a word.
-            0 => return Ok(None),
-            _ => reader.read_exact(&mut bytes[1..])?,
+        // Clients often leave without a word, and may be silent for as long as they want.
+        if !self.fill(reader, &mut bytes, false)? {
+            return Ok(None);
         }
-        let Agreed { export, has_block_status, .. } = &self.agreed;
+        let Agreed { export, has_block_status, has_structured_replies } = &self.agreed;
         let Some(request) = requests::decode(&bytes, &**export, *has_block_status) else {
             return Err(invalid("the client does not speak this protocol"));
         };
         let share = match request.command {
             Ok(Command::Disconnect) => return Ok(None),
             Ok(Command::Write { len_bytes, .. }) => {
-                let share = self.budget.take(len_bytes);
-                reader.read_exact(buffer.room(len_bytes as usize))?;
+                let mut share = self.share(len_bytes);
+                let data = data_of(&mut share, own, len_bytes);
+                if !self.fill(reader, data, true)? {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
                 share
             }
-            Ok(Command::Read { len_bytes, .. }) => self.budget.take(len_bytes),
+            // With less memory it is read in shorter pieces.
+            Ok(Command::Read { len_bytes, in_one_piece: false, .. }) if *has_structured_replies => {
+                let piece_len = len_bytes.min(PIECE_LEN_BYTES) as usize;
+                let is_long = piece_len > OWN_LEN_BYTES;
+                is_long.then(|| self.account.try_take(piece_len)).flatten()
+            }
+            Ok(Command::Read { len_bytes, .. }) => self.share(len_bytes),
             _ => {
-                skip(reader, request.data_len_bytes)?;
-                self.budget.take(0)
+                self.skip(reader, own, request.data_len_bytes)?;
+                None
             }
         };
-        Ok(Some(Taken { request, _share: share }))
+        Ok(Some(Taken { request, share }))
+    }
+
+    /// The memory for so many bytes, if they are more than a thread has; waits for it.
+    fn share(&self, len_bytes: u32) -> Option<Share<'_>> {
+        let len = len_bytes as usize;
+        (len > OWN_LEN_BYTES).then(|| self.account.take(len))
+    }
+
+    /// Reads as much as `buf` has; returns false if the client has left before that. With
+    /// `has_begun` it has to go on with what it sends.
+    fn fill(&self, reader: &mut Reader, buf: &mut [u8], has_begun: bool) -> io::Result<bool> {
+        let mut pace = Pace::new(self.account.patience());
+        let mut done = 0;
+        while done < buf.len() {
+            match reader.read(&mut buf[done..]) {
+                Ok(0) if done == 0 => return Ok(false),
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => {
+                    done += len;
+                    pace.note(len);
+                }
+                Err(error) => note_error(error, &mut pace)?,
+            }
+            if has_begun && done < buf.len() {
+                self.account.check(&mut pace)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads `len_bytes` of data and forgets them.
+    fn skip(&self, reader: &mut Reader, own: &mut [u8], len_bytes: u32) -> io::Result<()> {
+        let mut left = len_bytes as usize;
+        while left > 0 {
+            let len = left.min(own.len());
+            if !self.fill(reader, &mut own[..len], true)? {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            left -= len;
+        }
+        Ok(())
     }
 
     /// Carries a request out, and replies. An error is one of the connection.
-    fn carry_out(&self, taken: Taken<'_>, buffer: &mut Buffer) -> io::Result<()> {
-        let Taken { request: Request { cookie, command, .. }, _share } = taken;
+    fn carry_out(&self, taken: Taken<'_>, own: &mut [u8]) -> io::Result<()> {
+        let Taken { request: Request { cookie, kind, command, .. }, mut share } = taken;
         let export = &self.agreed.export;
+        // A client that has its reply finds it counted.
+        self.activity.note_request(kind);
         let done = match command {
-            Err(failure) => Err(failure),
+            Err(failure) => return self.fail(cookie, &failure, FailureKind::Refused),
             Ok(Command::Read { offset, len_bytes, in_one_piece }) => {
+                let buffer = share.as_mut().map_or(own, Share::bytes);
                 return self.read(cookie, offset, len_bytes, in_one_piece, buffer);
             }
             Ok(Command::BlockStatus { offset, len_bytes, one_only }) => {
@@ -297,24 +331,32 @@ impl Transmission {
                 }
             }
             Ok(Command::Write { offset, len_bytes, is_durable }) => {
-                export.write(offset, buffer.room(len_bytes as usize), is_durable)
+                let data = data_of(&mut share, own, len_bytes);
+                export.write(offset, data, is_durable).map(|()| len_bytes)
             }
             Ok(Command::Zero { offset, len_bytes, may_be_hole, is_durable }) => {
-                export.zero(offset, len_bytes.into(), may_be_hole, is_durable)
+                let zeroed = export.zero(offset, len_bytes.into(), may_be_hole, is_durable);
+                zeroed.map(|()| len_bytes)
             }
             Ok(Command::Trim { offset, len_bytes, is_durable }) => {
-                export.trim(offset, len_bytes.into(), is_durable)
+                export.trim(offset, len_bytes.into(), is_durable).map(|()| len_bytes)
             }
-            Ok(Command::Flush) => export.flush(),
-            Ok(Command::Nothing | Command::Disconnect) => Ok(()),
+            Ok(Command::Flush) => export.flush().map(|()| 0),
+            Ok(Command::Nothing | Command::Disconnect) => Ok(0),
         };
+        // What was written is needed no more, however long the client takes for the reply.
+        drop(share);
         match done {
-            Ok(()) => self.channel.send(replies::simple(cookie, 0).as_bytes(), &[]),
-            Err(failure) => self.fail(cookie, &failure),
+            Ok(len_bytes) => {
+                self.activity.note_bytes(kind, len_bytes);
+                self.channel.send(replies::simple(cookie, 0).as_bytes(), &[])
+            }
+            Err(failure) => self.fail(cookie, &failure, failure.errno.into()),
         }
     }
 
-    fn fail(&self, cookie: u64, failure: &Failure) -> io::Result<()> {
+    fn fail(&self, cookie: u64, failure: &Failure, kind: FailureKind) -> io::Result<()> {
+        self.activity.note_failure(kind);
         if matches!(failure.errno, Errno::Io) {
             log::error!("a request by NBD failed: {failure}");
         }
@@ -332,7 +374,7 @@ impl Transmission {
         offset: u64,
         len_bytes: u32,
         whole: bool,
-        buffer: &mut Buffer,
+        buffer: &mut [u8],
     ) -> io::Result<()> {
         let export = &self.agreed.export;
         let is_structured = self.agreed.has_structured_replies;
@@ -344,7 +386,7 @@ impl Transmission {
         };
         let mut parts = match parts {
             Ok(parts) => parts,
-            Err(failure) => return self.fail(cookie, &failure),
+            Err(failure) => return self.fail(cookie, &failure, failure.errno.into()),
         };
         // What was not looked at.
         let known_bytes: u64 = parts.iter().map(|part| part.len_bytes).sum();
@@ -353,7 +395,7 @@ impl Transmission {
             parts.push(Extent { len_bytes: left, is_hole: false });
         }
         let end = offset + u64::from(len_bytes);
-        let most_bytes = if in_pieces { PIECE_LEN_BYTES } else { u64::MAX };
+        let most_bytes = if in_pieces { buffer.len() as u64 } else { u64::MAX };
         let mut at = offset;
         for part in parts {
             let part_end = at + part.len_bytes;
@@ -365,12 +407,14 @@ impl Transmission {
                 // No longer than the request.
                 let piece_len = piece_bytes as u32;
                 if part.is_hole {
+                    self.activity.note_bytes(RequestKind::Read, piece_len);
                     self.channel.send(&replies::hole(cookie, is_last, at, piece_len), &[])?;
                 } else {
-                    let piece = buffer.room(piece_len as usize);
+                    let piece = &mut buffer[..piece_len as usize];
                     if let Err(failure) = export.read(at, piece) {
-                        return self.fail(cookie, &failure);
+                        return self.fail(cookie, &failure, failure.errno.into());
                     }
+                    self.activity.note_bytes(RequestKind::Read, piece_len);
                     match is_structured {
                         true => {
                             let head = replies::data(cookie, is_last, at, piece_len);

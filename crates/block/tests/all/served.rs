@@ -5,7 +5,7 @@ use dendro_block::Devices;
 use dendro_disk::{LogicalDisk, Versions};
 use dendro_logdisk::LogDisk;
 use dendro_nbd::testing::{Client, command, flag, option, string};
-use dendro_nbd::{Listener, Server};
+use dendro_nbd::{Activity, Listener, Server};
 use tempfile::TempDir;
 
 use crate::{make_device, volume};
@@ -20,7 +20,9 @@ impl Served {
         let directory = TempDir::new().unwrap();
         let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let devices = Devices::new(Arc::clone(disk) as Arc<dyn Versions>, false);
-        let server = Server::start(Listener::Unix(listener), Arc::new(devices), None).unwrap();
+        let activity = Arc::new(Activity::new(64 << 20));
+        let listener = Listener::Unix(listener);
+        let server = Server::start(listener, Arc::new(devices), None, activity).unwrap();
         Self { _server: server, directory }
     }
 

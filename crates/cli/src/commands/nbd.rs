@@ -13,8 +13,9 @@ use std::sync::Arc;
 use dendro_base::{Clock, SystemClock};
 use dendro_block::Devices;
 use dendro_daemon::logging::{self, Destination};
+use dendro_daemon::volume::memory::nbd_memory_bytes;
 use dendro_device::Direct;
-use dendro_nbd::{Exports, Server};
+use dendro_nbd::{Activity, Exports, Server};
 use dendrofs::{Runner, Volume};
 use listen::{Listening, Place};
 use report::{Serving, report};
@@ -59,7 +60,9 @@ fn serve(source: &Path, args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     // A volume for reading needs no threads.
     let runner = if args.read_only { None } else { Some(Runner::start(&volume)) };
     let runner = runner.transpose().map_err(|error| fail(&error))?;
-    let server = Server::start(listener, Arc::clone(&exports) as Arc<dyn Exports>, tls)?;
+    let activity = Arc::new(Activity::new(nbd_memory_bytes(disk.cache_size_bytes())));
+    let shared = Arc::clone(&exports) as Arc<dyn Exports>;
+    let server = Server::start(listener, shared, tls, Arc::clone(&activity))?;
     let (shown, pid) = (source.display().to_string(), std::process::id());
     let serving = Serving { source: shown, uuid, pid, uri, export_count };
     report(&serving, args, quiet)?;

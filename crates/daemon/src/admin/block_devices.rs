@@ -55,7 +55,9 @@ impl Daemon<'_> {
             read_only: self.why_no_writes(&devices),
             since_unix_s: SystemClock.now().secs(),
         };
-        let start = || Server::start(listener, Arc::new(devices) as Arc<dyn Exports>, tls);
+        let activity = Arc::clone(&self.block_activity);
+        let start =
+            || Server::start(listener, Arc::new(devices) as Arc<dyn Exports>, tls, activity);
         let mut told = Some(ServingInfo { export_count });
         let goes_on = || tell(told.take()).is_continue();
         self.block_server.serve(info, start, goes_on).map_err(AdminError)?;

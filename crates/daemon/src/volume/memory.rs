@@ -20,6 +20,11 @@ const INODE_PART_BYTES: u64 = 4096;
 const MIN_INODES: u64 = 4096;
 const MAX_INODES: u64 = 32_768;
 
+/// Requests of clients of NBD take this part of the cache's size, between these bounds.
+const NBD_PART: u64 = 8;
+const MIN_NBD_BYTES: u64 = 32 << 20;
+const MAX_NBD_BYTES: u64 = 128 << 20;
+
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
@@ -40,6 +45,12 @@ fn available_bytes() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit_bytes = group_limit(Path::new(GROUPS), &groups).unwrap_or(u64::MAX);
     there_bytes.min(limit_bytes)
+}
+
+/// The memory for requests of clients of NBD, beside a cache of that size. It has to have room for
+/// the longest request.
+pub fn nbd_memory_bytes(cache_bytes: u64) -> u64 {
+    (cache_bytes / NBD_PART).clamp(MIN_NBD_BYTES, MAX_NBD_BYTES)
 }
 
 /// How many i-nodes each mount keeps in memory beside a cache of that size; each takes about 300

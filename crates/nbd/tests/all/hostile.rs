@@ -1,22 +1,15 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::time::Duration;
 
 use dendro_base::Rng;
 use dendro_nbd::MAX_CONNECTIONS;
 use dendro_nbd::testing::{command, flag, option, string, take_any};
 
-use crate::Served;
+use crate::{Served, wait_until};
 
 /// Waits until the server has at most `count` connections.
 fn wait_for_connections(served: &Served, count: usize) {
-    for _ in 0..2000 {
-        if served.server.connection_count() <= count {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("{} connections are left", served.server.connection_count());
+    wait_until("others have ended", || served.server.connection_count() <= count);
 }
 
 #[test]

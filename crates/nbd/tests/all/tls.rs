@@ -55,6 +55,7 @@ fn data_are_the_same_where_they_are_encrypted() {
     let mut client = encrypt(client, Some("client"));
     client.agree_on_all("disk").unwrap();
     assert_eq!(client.go("disk").unwrap().0, 1);
+    assert!(served.activity.connections()[0].is_encrypted);
     let data: Vec<u8> = (0..900_000_u32).map(|at| (at % 251) as u8).collect();
     client.write(100, &data, 0).unwrap().unwrap();
     for _ in 0..20 {
