@@ -2,8 +2,10 @@
 //! Prometheus get.
 //!
 //! - [`requests`]: the requests of programs, and how long they took.
+//! - `blocks`: requests of clients of NBD.
 //! - `metric`: one row of the table. `exposition`: the table in Prometheus's text format.
 
+mod blocks;
 pub(crate) mod exposition;
 mod metric;
 pub mod requests;
@@ -16,6 +18,7 @@ use dendro_disk::{LogicalDisk, Space, VersionTable, Versions};
 use dendro_fs::MemoryUse;
 use dendro_fuse::Timings;
 use dendro_logdisk::{LockHolder, LogDisk, Stats};
+use dendro_nbd::Activity;
 use exposition::{Exposition, label};
 use metric::{Metric, counter, gauge};
 use serde_json::Value;
@@ -58,6 +61,8 @@ pub(crate) struct Memory {
 pub(crate) struct Context<'a> {
     pub(crate) memory: Memory,
     pub(crate) timings: &'a Timings,
+    /// The requests of clients of NBD.
+    pub(crate) blocks: &'a Activity,
     /// How long the volume has been mounted.
     pub(crate) mounted_for: Duration,
     /// Whether the volume has become read-only after a failure.
@@ -71,12 +76,13 @@ fn all(disk: &LogDisk, context: &Context<'_>) -> Vec<Metric> {
     let size = disk.superblock().layout.segment_size_bytes();
     let mut metrics = traffic(&stats, context);
     metrics.extend(requests::failures(context.timings));
+    metrics.extend(blocks::all(context.blocks));
     metrics.extend(health(disk, &stats, context));
     metrics.extend(cleaning(&stats, size));
     metrics.extend(segments(&stats));
     metrics.extend(longest_holds(&stats));
     metrics.extend(state(&stats, &disk.space()));
-    metrics.extend(memory_by_part(&stats, memory));
+    metrics.extend(memory_by_part(&stats, context));
     metrics.extend(memory_in_all(disk.cache_size_bytes(), memory));
     metrics
 }
@@ -330,7 +336,8 @@ fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
 }
 
 /// Memory, with a metric for each part. DESIGN §5 has the bounds.
-fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Metric> {
+fn memory_by_part(stats: &Stats, context: &Context<'_>) -> Vec<Metric> {
+    let memory = &context.memory;
     let help = "Memory by what it is taken for, about.";
     [
         ("cached_node_bytes", "part=\"cached_nodes\"", stats.cached_node_bytes),
@@ -342,6 +349,7 @@ fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Metric> {
         ("read_ahead_bytes", "part=\"read_ahead\"", memory.read_ahead_bytes),
         ("inode_bytes", "part=\"inodes\"", memory.mounts.inode_bytes),
         ("looked_up_bytes", "part=\"looked_up\"", memory.mounts.looked_up_bytes),
+        ("nbd_memory_bytes", "part=\"nbd\"", context.blocks.memory_bytes()),
     ]
     .into_iter()
     .map(|(name, labels, value)| Metric {

@@ -1,6 +1,7 @@
 //! The facts of a volume that has no mount: one that nobody has open, or whose block devices are
 //! served.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Timestamp};
@@ -11,6 +12,7 @@ use dendro_disk::{LogicalDisk, Versions};
 use dendro_fs::{FsError, kept_damage};
 use dendro_fuse::Timings;
 use dendro_logdisk::LogDisk;
+use dendro_nbd::Activity;
 
 use crate::metrics::{self, Context, Memory};
 use crate::volume::memory::resident_bytes;
@@ -21,16 +23,17 @@ use crate::{check, damage, scrub};
 pub struct Unmounted {
     /// No requests of the kernel.
     timings: Timings,
+    blocks: Arc<Activity>,
     since: Timestamp,
     is_read_only: bool,
 }
 
 impl Unmounted {
     /// Of a volume that has been served `since` then, and was opened for reading only if it
-    /// `is_read_only`.
+    /// `is_read_only`. `blocks` counts what clients of NBD ask for.
     #[must_use]
-    pub fn new(since: Timestamp, is_read_only: bool) -> Self {
-        Self { timings: Timings::default(), since, is_read_only }
+    pub fn new(since: Timestamp, is_read_only: bool, blocks: Arc<Activity>) -> Self {
+        Self { timings: Timings::default(), blocks, since, is_read_only }
     }
 
     fn context(&self, disk: &LogDisk) -> Context<'_> {
@@ -39,6 +42,7 @@ impl Unmounted {
         Context {
             memory: Memory { resident_bytes: resident_bytes(), ..Memory::default() },
             timings: &self.timings,
+            blocks: &self.blocks,
             mounted_for: Duration::from_nanos(served_ns),
             is_latched: !self.is_read_only && disk.read_only_reason().is_some(),
             now,

@@ -66,8 +66,7 @@ fn serve(source: &Path, args: &NbdArgs, quiet: bool) -> Result<(), Failure> {
     let (shown, pid) = (source.display().to_string(), std::process::id());
     let serving = Serving { source: shown, uuid, pid, uri, export_count };
     report(&serving, args, quiet)?;
-    let admin =
-        control::BlockAdmin::new(disk, &devices, exports, &serving.source, &serving.uri, since);
+    let admin = control::BlockAdmin::new(disk, &devices, exports, activity, &serving, since);
     control::answer_until(&admin, || {
         signals.forever().next();
     });

@@ -192,12 +192,25 @@ fn facts_are_told_while_devices_are_served() {
     let stat = scratch.dendro(["stat", "--json", &image]).succeeds().out;
     let stat: Value = serde_json::from_str(&stat).unwrap();
     assert!(stat["user_page_bytes"].as_u64().unwrap() >= 1 << 20, "{stat}");
+    assert_eq!(stat["nbd_write_requests"], 1);
+    assert_eq!(stat["nbd_write_bytes"], 1 << 20);
+    assert_eq!(stat["nbd_connections_in_all"], 1);
     assert_eq!(stat["latched"], false);
-    assert!(scratch.dendro(["stat", &image]).succeeds().out.contains(&image));
+    let shown = scratch.dendro(["stat", &image]).succeeds().out;
+    assert!(shown.contains(&image) && shown.contains("1 request: 1 MiB"), "{shown}");
     scratch.dendro(["sync", &image]).succeeds();
     // It does not clean for others.
     scratch.dendro(["clean", "status", &image]).fails(1, &["is not mounted"]);
     let metrics = scratch.dendro(["stat", "--metrics", &image]).succeeds().out;
+    for line in [
+        "dendro_nbd_requests_total{kind=\"write\"} 1\n",
+        "dendro_nbd_bytes_total{kind=\"write\"} 1048576\n",
+        "dendro_nbd_failed_requests_total{reason=\"io\"} 0\n",
+        "dendro_nbd_connections_total 1\n",
+        "dendro_memory_bytes{part=\"nbd\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     assert!(metrics.contains("dendro_user_page_bytes_total"), "{metrics}");
     end(server);
 
@@ -446,6 +459,14 @@ fn serving_ends_with_its_process_or_with_the_mount() {
     let (mut server, socket) = serve(&scratch, &[]);
     let mut client = open(&socket, "disk");
     assert_eq!(client.read(0, 5).unwrap().unwrap().data, b"first");
+    // The daemon has counted what the servers before this one did.
+    let stat = scratch.dendro(["stat", "--json", &image]).succeeds().out;
+    let stat: Value = serde_json::from_str(&stat).unwrap();
+    assert_eq!((&stat["nbd_connections_in_all"], &stat["nbd_connections"]), (&3.into(), &1.into()));
+    assert_eq!(
+        (&stat["nbd_write_requests"], &stat["nbd_refused_requests"]),
+        (&2.into(), &1.into())
+    );
     client.write(0, b"third", 0).unwrap().unwrap();
     scratch.umount();
     assert_eq!(server.wait().unwrap().code(), Some(1));

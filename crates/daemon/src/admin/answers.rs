@@ -43,6 +43,7 @@ impl Daemon<'_> {
         metrics::Context {
             memory: self.memory(),
             timings: &self.timings,
+            blocks: &self.block_activity,
             mounted_for: Duration::from_nanos(u64::try_from(since_ns).unwrap_or(0)),
             is_latched: !self.volume.is_read_only() && disk.read_only_reason().is_some(),
             now,

@@ -22,7 +22,10 @@ use dendro_daemon::volume::devices::Devices;
 use dendro_daemon::volume::{clock, describe};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions};
 use dendro_logdisk::LogDisk;
+use dendro_nbd::Activity;
 use dendro_versions::Service;
+
+use super::report::Serving;
 
 /// Threads for requests: one is always free for pings.
 const THREADS: usize = 2;
@@ -40,17 +43,17 @@ pub(super) struct BlockAdmin<'a> {
 }
 
 impl<'a> BlockAdmin<'a> {
-    /// Answers for the volume on `source`, which this process has served at `uri` since then.
+    /// Answers for the volume that this process has served since then.
     pub(super) fn new(
         disk: Arc<LogDisk>,
         devices: &'a Devices,
         exports: Arc<BlockDevices>,
-        source: &str,
-        uri: &str,
+        activity: Arc<Activity>,
+        Serving { source, uri, .. }: &Serving,
         since: Timestamp,
     ) -> Self {
         let served = ServedInfo {
-            uri: uri.to_owned(),
+            uri: uri.clone(),
             pid: std::process::id(),
             software: env!("CARGO_PKG_VERSION").into(),
             read_only: disk.read_only_reason(),
@@ -62,13 +65,13 @@ impl<'a> BlockAdmin<'a> {
             daemon: served.pid.to_string(),
             pid: served.pid,
             uuid: disk.superblock().uuid.to_string(),
-            source: source.to_owned(),
+            source: source.clone(),
             devices: paths.filter(|path| path != source).collect(),
-            mount_point: source.to_owned(),
+            mount_point: source.clone(),
             serves_blocks: true,
             ..Pong::default()
         };
-        let metrics = Unmounted::new(since, served.read_only.is_some());
+        let metrics = Unmounted::new(since, served.read_only.is_some(), activity);
         Self { disk, devices, exports, metrics, pong, served }
     }
 }

@@ -2,7 +2,7 @@
 
 use dendro_control::CompressionInfo;
 use dendro_daemon::metrics::requests::{self, Summary};
-use dendro_daemon::text::{count, duration, size};
+use dendro_daemon::text::{count, counted, duration, size};
 
 use super::statistics::Statistics;
 use crate::output::{self, columns};
@@ -21,7 +21,10 @@ pub(super) fn text(source: &str, statistics: &Statistics<'_>) -> String {
         ("Memory", memory(statistics)),
     ];
     let mut text = format!("{source}\n{}", head(statistics));
-    for (title, rows) in groups {
+    // Most volumes have none.
+    let blocks = (statistics.number("nbd_connections_in_all") > 0)
+        .then(|| ("Block devices", blocks(statistics)));
+    for (title, rows) in groups.into_iter().chain(blocks) {
         text += &format!("\n{title}\n{rows}");
     }
     text
@@ -45,6 +48,8 @@ fn failures(statistics: &Statistics<'_>) -> String {
         ("io_errors", "could not read or write (EIO)"),
         ("no_space_errors", "found no room (ENOSPC)"),
         ("read_only_errors", "met a read-only volume (EROFS)"),
+        ("nbd_io_errors", "could not read or write a block device (EIO)"),
+        ("nbd_no_space_errors", "found no room for a block device (ENOSPC)"),
     ];
     let failures = kinds.into_iter().filter_map(|(name, what)| match statistics.number(name) {
         0 => None,
@@ -249,6 +254,48 @@ fn memory(statistics: &Statistics<'_>) -> String {
     ])
 }
 
+/// What clients of NBD have asked for.
+fn blocks(statistics: &Statistics<'_>) -> String {
+    let requests = |kind: &str| statistics.number(&format!("nbd_{kind}_requests"));
+    let of = |kind: &str| {
+        let bytes = statistics.number(&format!("nbd_{kind}_bytes"));
+        format!("{}: {}", counted(requests(kind), "request", "requests"), size(bytes))
+    };
+    output::table(&[
+        (
+            "connections",
+            format!(
+                "{} now, {} in all",
+                count(statistics.number("nbd_connections")),
+                count(statistics.number("nbd_connections_in_all"))
+            ),
+        ),
+        ("read", of("read")),
+        ("written", of("write")),
+        ("zeroed", of("zero")),
+        ("trimmed", of("trim")),
+        (
+            "without data",
+            format!(
+                "{}, {} of block status, {} others",
+                counted(requests("flush"), "flush", "flushes"),
+                count(requests("block_status")),
+                count(requests("other"))
+            ),
+        ),
+        (
+            "failed",
+            format!(
+                "{} with EIO, {} for lack of room, {} refused",
+                count(statistics.number("nbd_io_errors")),
+                count(statistics.number("nbd_no_space_errors")),
+                count(requests("refused"))
+            ),
+        ),
+        ("memory", size(statistics.number("nbd_memory_bytes"))),
+    ])
+}
+
 #[cfg(test)]
 mod tests {
     use dendro_control::Facts;
@@ -264,6 +311,9 @@ mod tests {
         let wrong = shown(r#"{"io_errors":1,"no_space_errors":2000}"#);
         let line = wrong.lines().nth(2).unwrap();
         assert!(line.contains("1 request could not read or write (EIO), 2,000 requests"), "{line}");
+        let blocks = shown(r#"{"nbd_connections_in_all":2,"nbd_io_errors":1}"#);
+        assert!(blocks.contains("1 request could not read or write a block device"), "{blocks}");
+        assert!(blocks.contains("0 now, 2 in all") && !well.contains("Block devices"), "{blocks}");
         let latched = shown(r#"{"latched":true}"#);
         assert!(latched.contains("stopped taking writes"), "{latched}");
         // A daemon that reports nothing is no error.

@@ -19,6 +19,8 @@ use crate::output::{self, json};
 const HEADER_EVERY: u64 = 20;
 const HEADER: &str = "TIME       OPS/s   READ/s  WRITE/s  DEVICE/s     WA  MEDIAN     99%  LONGEST  \
                       CLEANED  FULL   CLEAN  STALLED\n";
+/// What clients of NBD ask for.
+const NBD_KINDS: [&str; 7] = ["read", "write", "zero", "trim", "flush", "block_status", "other"];
 /// The shortest interval.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -58,6 +60,8 @@ struct Seen {
     /// Time on the daemon's monotonic clock; 0 if an older daemon does not report it.
     mounted_ns: u64,
     requests: Requests,
+    /// Those of clients of NBD, which are not timed.
+    nbd_requests: u64,
     read_bytes: u64,
     user_bytes: u64,
     written_bytes: u64,
@@ -76,7 +80,11 @@ impl Seen {
             unix_ns: SystemClock.now().0,
             mounted_ns: number("mounted_ns"),
             requests: requests::of(facts),
-            read_bytes: number("read_bytes"),
+            nbd_requests: NBD_KINDS
+                .map(|kind| number(&format!("nbd_{kind}_requests")))
+                .iter()
+                .sum(),
+            read_bytes: number("read_bytes") + number("nbd_read_bytes"),
             user_bytes: number("user_page_bytes") + number("user_record_bytes"),
             written_bytes: number("written_bytes"),
             cleaned_segments: number("cleaned_segments") + number("external_released_segments"),
@@ -140,7 +148,7 @@ impl Line {
         let latency = now.requests_since(before).summary();
         Self {
             time_unix_ns: now.unix_ns,
-            requests_per_s: per_s(latency.requests),
+            requests_per_s: per_s(latency.requests + grown(|seen| seen.nbd_requests)),
             read_bytes_per_s: per_s(grown(|seen| seen.read_bytes)),
             user_bytes_per_s: per_s(user_bytes),
             device_bytes_per_s: per_s(written_bytes),
@@ -206,6 +214,7 @@ mod tests {
         let now = Seen {
             mounted_ns: 3_000_000_000,
             requests: reads(30),
+            nbd_requests: 4,
             read_bytes: 64,
             user_bytes: 300,
             written_bytes: 1400,
@@ -220,7 +229,7 @@ mod tests {
         assert_eq!(line.write_amplification, Some(2.0));
         assert_eq!(line.write_amplification_overall, Some(1400.0 / 300.0));
         assert_eq!((line.user_bytes_per_s, line.device_bytes_per_s), (100.0, 200.0));
-        assert_eq!((line.requests_per_s, line.read_bytes_per_s), (10.0, 32.0));
+        assert_eq!((line.requests_per_s, line.read_bytes_per_s), (12.0, 32.0));
         assert_eq!((line.latency.requests, line.latency.p99_ns), (20, Some(2000)));
         assert_eq!(line.cleaned_utilisation, Some(0.5));
         assert_eq!(line.to_string().len(), HEADER.trim_end().len());
