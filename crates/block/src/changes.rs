@@ -42,14 +42,15 @@ impl Devices {
     pub fn resize(&self, name: &str, new_size_bytes: u64, may_shrink: bool) -> Result<Listed> {
         let _changing = self.changing();
         let device = self.named(name)?;
-        let opened = self.opened(device.view);
         if new_size_bytes < device.size_bytes {
-            match (may_shrink, opened.is_empty()) {
-                (false, _) => return Err(Error::WouldShrink(device.size_bytes)),
-                (true, false) => return Err(Error::CannotShrink(device.size_bytes)),
-                (true, true) => {}
+            let size_bytes = device.size_bytes;
+            match (may_shrink, self.open_count(device.view)) {
+                (false, _) => return Err(Error::WouldShrink(size_bytes)),
+                (true, 0) => {}
+                (true, count) => return Err(Error::CannotShrink { size_bytes, count }),
             }
         }
+        let opened = self.opened(device.view);
         let disk = &**self.disk();
         manage::resize(disk, device.view, new_size_bytes)?;
         // Nobody writes behind the former end before all there is zeros.
@@ -89,9 +90,11 @@ impl Devices {
             deleted.push(Listed { view, name, size_bytes, compression });
         }
         deleted.push(device);
-        let open = self.open_views();
-        if let Some(device) = deleted.iter().find(|device| open.contains(&device.view)) {
-            return Err(Error::Connected(device.name.clone()));
+        for Listed { view, name, .. } in &deleted {
+            match self.open_count(*view) {
+                0 => {}
+                count => return Err(Error::Connected { name: name.clone(), count }),
+            }
         }
         for one in &deleted {
             disk.delete(one.view)?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use dendro_base::sync::{Mutex, MutexGuard};
 use dendro_disk::{LogicalDisk, Snapshot, VersionTable, Versions, View};
-use dendro_nbd::{Errno, Export, Exports, Failure, ListedExport};
+use dendro_nbd::{Connection, Errno, Export, Exports, Failure, ListedExport};
 
 use crate::device::BlockDevice;
 use crate::manage;
@@ -69,13 +69,31 @@ impl Devices {
         Changing { _changes: self.shared.changes.lock() }
     }
 
-    /// The versions that somebody has open. They get fewer by themselves, and more unless somebody
-    /// is [changing](Self::changing) something.
+    /// The versions that somebody has open, each once for each connection to it. They get fewer by
+    /// themselves, and more unless somebody is [changing](Self::changing) something.
     #[must_use]
     pub fn open_views(&self) -> Vec<View> {
         let open = self.shared.open.lock();
-        let is_open = |device: &Weak<BlockDevice>| device.strong_count() > 0;
-        open.iter().filter(|(_, device)| is_open(device)).map(|((view, _), _)| *view).collect()
+        let views = open.iter().map(|((view, _), device)| (*view, device.strong_count()));
+        views.flat_map(|(view, count)| std::iter::repeat_n(view, count)).collect()
+    }
+
+    /// How many connections to `view` there are.
+    pub(crate) fn open_count(&self, view: View) -> usize {
+        self.open_views().into_iter().filter(|open| *open == view).count()
+    }
+
+    /// Those of `connections` that have `view` open.
+    pub fn connected<'a>(
+        &self,
+        view: View,
+        connections: &'a [Connection],
+    ) -> impl Iterator<Item = &'a Connection> {
+        let open = self.shared.open.lock();
+        let opened = [false, true].map(|mode| open.get(&(view, mode)).cloned());
+        let has_open =
+            move |of: &&Connection| opened.iter().flatten().any(|device| of.has_open(device));
+        connections.iter().filter(has_open)
     }
 
     /// The device that `view` is, as somebody has it open for writing, and for reading.

@@ -41,13 +41,27 @@ pub enum Error {
     WouldShrink(u64),
     /// A device that clients have open was to become smaller.
     #[error(
-        "clients are connected to it, who count on its {0} bytes; disconnect them first, or make \
-         it longer"
+        "has {}, and clients count on its {size_bytes} bytes; disconnect them first, or make it \
+         longer; `dendro block list --connections` lists them",
+        connections(*count)
     )]
-    CannotShrink(u64),
+    CannotShrink {
+        /// Its size.
+        size_bytes: u64,
+        /// How many connections to it there are.
+        count: usize,
+    },
     /// A device or a snapshot that clients have open was to be deleted.
-    #[error("clients are connected to {0}; disconnect them first")]
-    Connected(String),
+    #[error(
+        "{name} has {}, which `dendro block list --connections` lists; disconnect them first",
+        connections(*count)
+    )]
+    Connected {
+        /// Its name.
+        name: String,
+        /// How many connections to it there are.
+        count: usize,
+    },
     /// The main branch was to be deleted.
     #[error("is the main branch of the volume, which stays")]
     MainBranch,
@@ -57,6 +71,11 @@ pub enum Error {
     /// A snapshot was to be deleted that is held.
     #[error("{0} is held; `dendro snapshot release` lets it be deleted")]
     Held(String),
+}
+
+/// So many connections, in words.
+fn connections(count: usize) -> String {
+    format!("{count} {} of clients", if count == 1 { "connection" } else { "connections" })
 }
 
 #[cfg(feature = "nbd")]
@@ -83,8 +102,8 @@ impl From<Error> for dendro_nbd::Failure {
             | Error::BadSize(_)
             | Error::NotFound
             | Error::WouldShrink(_)
-            | Error::CannotShrink(_)
-            | Error::Connected(_)
+            | Error::CannotShrink { .. }
+            | Error::Connected { .. }
             | Error::MainBranch
             | Error::HasSnapshots(_)
             | Error::Held(_) => Errno::Invalid,

@@ -26,7 +26,8 @@ fn a_device_that_is_open_becomes_longer_alone() {
     let open = devices.open("disk").unwrap();
     open.write(0, &[7; 1 << 20], false).unwrap();
     assert_eq!(devices.resize("disk", MIB / 2, false), Err(Error::WouldShrink(MIB)));
-    assert_eq!(devices.resize("disk", MIB / 2, true), Err(Error::CannotShrink(MIB)));
+    let refused = Error::CannotShrink { size_bytes: MIB, count: 1 };
+    assert_eq!(devices.resize("disk", MIB / 2, true), Err(refused));
     assert_eq!(open.size_bytes(), MIB);
     devices.resize("disk", 2 * MIB, false).unwrap();
     assert_eq!(open.size_bytes(), 2 * MIB);
@@ -52,8 +53,15 @@ fn a_device_that_is_open_for_reading_stays() {
     let reading = devices.for_reading();
     let open = reading.open("disk").unwrap();
     assert!(open.is_read_only());
-    assert_eq!(devices.resize("disk", MIB / 2, true), Err(Error::CannotShrink(MIB)));
-    assert_eq!(devices.delete("disk", true), Err(Error::Connected("disk".into())));
+    let second = devices.open("disk").unwrap();
+    let refused = Error::CannotShrink { size_bytes: MIB, count: 2 };
+    assert_eq!(devices.resize("disk", MIB / 2, true), Err(refused));
+    let refused = devices.delete("disk", true).unwrap_err();
+    assert_eq!(refused, Error::Connected { name: "disk".into(), count: 2 });
+    for part in ["disk has 2 connections", "`dendro block list --connections`"] {
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    drop(second);
     devices.resize("disk", 2 * MIB, false).unwrap();
     assert_eq!(open.size_bytes(), 2 * MIB);
     // The two are no single value: one of them writes.
@@ -77,7 +85,8 @@ fn what_is_open_is_not_deleted() {
     let open = devices.open("disk@kept").unwrap();
     assert_eq!(devices.open_views(), [kept]);
     assert_eq!(devices.delete("disk", false), Err(Error::HasSnapshots("@kept".into())));
-    assert_eq!(devices.delete("disk", true), Err(Error::Connected("disk@kept".into())));
+    let refused = Error::Connected { name: "disk@kept".into(), count: 1 };
+    assert_eq!(devices.delete("disk", true), Err(refused));
     assert_eq!(names(&devices).len(), 3, "nothing was deleted");
     devices.delete("other", false).unwrap();
     drop(open);

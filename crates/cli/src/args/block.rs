@@ -54,10 +54,13 @@ pub(crate) enum BlockVerb {
         #[arg(long)]
         json: bool,
     },
-    /// List block devices and their snapshots
+    /// List block devices and their snapshots, and how many clients of NBD are connected to each
     List {
         /// An image file, a block device, or a path in a mount
         volume: PathBuf,
+        /// List these connections rather: the client, since when, and what it can do
+        #[arg(long)]
+        connections: bool,
         /// Print the facts as JSON
         #[arg(long)]
         json: bool,

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dendro_block::Devices;
-use dendro_control::block_devices::{BlockCompression, BlockDeviceInfo, BlockDevicesRequest};
+use dendro_control::block_devices::{
+    BlockCompression, BlockConnectionInfo, BlockDeviceInfo, BlockDevicesRequest,
+};
 use dendro_daemon::{block_devices, text};
 use dendro_disk::LogicalDisk;
 use serde::Serialize;
@@ -26,10 +28,14 @@ pub(crate) fn run(args: &BlockArgs, quiet: bool) -> Result<(), Failure> {
             check_compression(device, &made, compression)?;
             report(&keeper, &made, *json, quiet)
         }
-        BlockVerb::List { volume, json } => {
+        BlockVerb::List { volume, connections, json } => {
             let keeper = Keeper::of(&tag::resolve(volume)?)?;
             let devices = ask(&keeper, None, BlockDevicesRequest::List)?;
-            report(&keeper, &devices, *json, false)
+            match (*json, *connections) {
+                (true, _) => report(&keeper, &devices, true, false),
+                (false, true) => output::print(&connections_text(&devices)),
+                (false, false) => output::print(&list_text(&devices)),
+            }
         }
         BlockVerb::Resize { device, size, shrink, json } => {
             let Named { keeper, name } = Named::find(device)?;
@@ -79,13 +85,13 @@ fn ask(
         }
         Keeper::Offline(source) if request == BlockDevicesRequest::List => {
             let devices = Devices::new(Arc::new(offline::open(source)?), true);
-            block_devices::answer(&devices, &request).map_err(|error| fail(&error))
+            block_devices::answer(&devices, &[], &request).map_err(|error| fail(&error))
         }
         Keeper::Offline(source) => {
             let (_devices, disk) = offline::open_for_writing(source, offline::as_mounted())?;
             let disk = Arc::new(disk);
             let changed =
-                block_devices::answer(&Devices::new(Arc::clone(&disk) as _, false), &request);
+                block_devices::answer(&Devices::new(Arc::clone(&disk) as _, false), &[], &request);
             let shut_down = disk.shut_down();
             let changed = changed.map_err(|error| fail(&error))?;
             shut_down.map_err(|error| fail(&error))?;
@@ -127,13 +133,38 @@ struct Shown<'a> {
     epoch: Option<u64>,
     size_bytes: u64,
     compress: BlockCompression,
+    connections: Vec<ShownConnection<'a>>,
 }
 
 impl<'a> From<&'a BlockDeviceInfo> for Shown<'a> {
     fn from(info: &'a BlockDeviceInfo) -> Self {
-        let BlockDeviceInfo { name, branch, epoch, size_bytes, compression } = info;
+        let BlockDeviceInfo { name, branch, epoch, size_bytes, compression, connections } = info;
         let (size_bytes, compress) = (*size_bytes, *compression);
-        Self { name, branch: *branch, epoch: *epoch, size_bytes, compress }
+        let connections = connections.iter().map(ShownConnection::from).collect();
+        Self { name, branch: *branch, epoch: *epoch, size_bytes, compress, connections }
+    }
+}
+
+/// A connection of a client of NBD.
+#[derive(Serialize)]
+struct ShownConnection<'a> {
+    address: Option<&'a str>,
+    pid: Option<u32>,
+    connected_unix_ns: i64,
+    can_write: bool,
+    encrypted: bool,
+}
+
+impl<'a> From<&'a BlockConnectionInfo> for ShownConnection<'a> {
+    fn from(info: &'a BlockConnectionInfo) -> Self {
+        let BlockConnectionInfo { address, pid, since_unix_s, can_write, encrypted } = info;
+        Self {
+            address: address.as_deref(),
+            pid: *pid,
+            connected_unix_ns: json::unix_ns(*since_unix_s),
+            can_write: *can_write,
+            encrypted: *encrypted,
+        }
     }
 }
 
@@ -162,4 +193,33 @@ fn report(
     };
     let rows: Vec<_> = devices.iter().map(row).collect();
     output::print(&output::columns(["name", "size", "compression"], &rows, &[1]))
+}
+
+fn list_text(devices: &[BlockDeviceInfo]) -> String {
+    let row = |device: &BlockDeviceInfo| {
+        let compression = device.compression.name().to_owned();
+        let count = device.connections.len().to_string();
+        [device.name.clone(), text::size(device.size_bytes), compression, count]
+    };
+    let rows: Vec<_> = devices.iter().map(row).collect();
+    output::columns(["name", "size", "compression", "connections"], &rows, &[1, 3])
+}
+
+fn connections_text(devices: &[BlockDeviceInfo]) -> String {
+    let row = |name: &str, connection: &BlockConnectionInfo| {
+        let BlockConnectionInfo { address, pid, since_unix_s, can_write, encrypted } = connection;
+        let client = match (address, pid) {
+            (Some(address), _) => address.clone(),
+            (None, Some(pid)) => format!("process {pid}"),
+            (None, None) => "this machine".to_owned(),
+        };
+        let access = if *can_write { "reads and writes" } else { "reads" };
+        let tls = if *encrypted { "yes" } else { "no" };
+        [name.to_owned(), client, text::time(*since_unix_s), access.to_owned(), tls.to_owned()]
+    };
+    let of_device = |device: &BlockDeviceInfo| -> Vec<_> {
+        device.connections.iter().map(|connection| row(&device.name, connection)).collect()
+    };
+    let rows: Vec<_> = devices.iter().flat_map(of_device).collect();
+    output::columns(["name", "client", "since", "access", "TLS"], &rows, &[])
 }

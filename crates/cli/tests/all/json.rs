@@ -2,9 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
+
+use dendro_nbd::testing::Client;
 
 use crate::common::{Scratch, said, signal, skips_mounts, wait_until};
 use serde_json::Value;
@@ -510,13 +515,18 @@ fn try_blocks(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "block resize", &[&device, "2G"]);
     scratch.dendro(["snapshot", "create", &format!("{volume}:disk@kept")]).succeeds();
     printed.run(scratch, "block list", &[&volume]);
-    for more in [&[][..], &["--read-only"]] {
+    let socket = scratch.text("nbd");
+    for more in [&["--socket", &socket][..], &["--read-only", "--listen", "localhost:0"]] {
         let out = fs::File::create(scratch.path("serving")).unwrap();
-        let socket = scratch.text("nbd");
-        let mut command = scratch.command(["nbd", "--json", "--socket", &socket, &volume]);
+        let mut command = scratch.command(["nbd", "--json", &volume]);
         let mut server = command.args(more).stdout(out).spawn().unwrap();
         let said = || fs::read_to_string(scratch.path("serving")).unwrap();
         wait_until("it is served", || said().ends_with("}\n"));
+        let serving: Value = serde_json::from_str(&said()).unwrap();
+        match serving["uri"].as_str().and_then(|uri| uri.strip_prefix("nbd://")) {
+            None => list_connected(scratch, printed, UnixStream::connect(&socket).unwrap()),
+            Some(address) => list_connected(scratch, printed, TcpStream::connect(address).unwrap()),
+        }
         printed.run(scratch, "info", &[&volume]);
         printed.run(scratch, "stat", &[&volume]);
         signal(server.id(), "TERM");
@@ -524,6 +534,13 @@ fn try_blocks(scratch: &Scratch, printed: &mut Printed) {
         printed.note("nbd", &said());
     }
     printed.run(scratch, "block delete", &["--snapshots", &device]);
+}
+
+/// Lists the block devices while a client is connected to one.
+fn list_connected(scratch: &Scratch, printed: &mut Printed, stream: impl Read + Write) {
+    let mut client = Client::connect(stream).unwrap();
+    assert_eq!(client.go("disk").unwrap().0, 1);
+    printed.run(scratch, "block list", &[&scratch.text("blocks")]);
 }
 
 fn try_offline(scratch: &Scratch, printed: &mut Printed) {

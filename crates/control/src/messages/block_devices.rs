@@ -82,6 +82,26 @@ pub struct BlockDeviceInfo {
     /// say.
     #[serde(default)]
     pub compression: BlockCompression,
+    /// Connections of clients of NBD to it, the oldest first. A daemon of an older release does not
+    /// say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<BlockConnectionInfo>,
+}
+
+/// A connection of a client of NBD to a block device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockConnectionInfo {
+    /// The client's address, with its port; `None`: it has connected to a socket in the file
+    /// system.
+    pub address: Option<String>,
+    /// The process that has connected to that socket, where the kernel says so.
+    pub pid: Option<u32>,
+    /// When it has connected, in seconds since 1970.
+    pub since_unix_s: i64,
+    /// Whether it can write.
+    pub can_write: bool,
+    /// Whether it is encrypted.
+    pub encrypted: bool,
 }
 
 /// Has a daemon serve the block devices of its volume over NBD, at a socket that listens and whose

@@ -26,7 +26,8 @@ impl Daemon<'_> {
     ) -> Result<Vec<BlockDeviceInfo>, AdminError> {
         // One change of versions at a time.
         let _changes = (*request != BlockDevicesRequest::List).then(|| self.changes.lock());
-        block_devices::answer(&self.block_devices, request).map_err(refuse)
+        block_devices::answer(&self.block_devices, &self.block_activity.connections(), request)
+            .map_err(refuse)
     }
 
     /// Serves the block devices at a socket, until the client or the last mount is gone.

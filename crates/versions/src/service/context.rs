@@ -94,8 +94,8 @@ impl Service {
         self
     }
 
-    /// The same, with block devices that clients have open. The caller sees to it that these do not
-    /// become more while a request is carried out.
+    /// The same, with block devices that clients have open, each once for each connection. The
+    /// caller sees to it that these do not become more while a request is carried out.
     #[must_use]
     pub fn with_exported(mut self, views: Vec<View>) -> Self {
         self.exported = views;
@@ -184,13 +184,16 @@ impl Service {
         if let Some((_, place)) = self.mounted.iter().find(|(fs, _)| fs.view() == view) {
             return Err(AdminError(format!("{} is mounted on {place}; unmount it first", what())));
         }
-        if self.exported.contains(&view) {
-            return Err(AdminError(format!(
-                "clients of `dendro nbd` are connected to {}; disconnect them first",
-                what()
-            )));
-        }
-        Ok(())
+        let connections = match self.exported.iter().filter(|open| **open == view).count() {
+            0 => return Ok(()),
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        };
+        Err(AdminError(format!(
+            "{} has {connections} of clients of `dendro nbd`, which `dendro block list \
+             --connections` lists; disconnect them first",
+            what()
+        )))
     }
 
     /// The user whose permissions count; `None`: all is allowed.

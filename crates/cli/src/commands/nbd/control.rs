@@ -37,6 +37,7 @@ pub(super) struct BlockAdmin<'a> {
     disk: Arc<LogDisk>,
     devices: &'a Devices,
     exports: Arc<BlockDevices>,
+    activity: Arc<Activity>,
     metrics: Unmounted,
     pong: Pong,
     served: ServedInfo,
@@ -71,8 +72,8 @@ impl<'a> BlockAdmin<'a> {
             serves_blocks: true,
             ..Pong::default()
         };
-        let metrics = Unmounted::new(since, served.read_only.is_some(), activity);
-        Self { disk, devices, exports, metrics, pong, served }
+        let metrics = Unmounted::new(since, served.read_only.is_some(), Arc::clone(&activity));
+        Self { disk, devices, exports, activity, metrics, pong, served }
     }
 }
 
@@ -126,7 +127,8 @@ impl Admin for BlockAdmin<'_> {
     }
 
     fn block_devices(&self, request: &BlockDevicesRequest) -> Answer<Vec<BlockDeviceInfo>> {
-        block_devices::answer(&self.exports, request).map_err(refuse)
+        let connections = self.activity.connections();
+        block_devices::answer(&self.exports, &connections, request).map_err(refuse)
     }
 
     fn sync(&self) -> Answer<()> {

@@ -25,7 +25,13 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ),
         ],
     ),
-    ("dendro-block-list", &[("Devices and their snapshots:", "dendro block list vms.img")]),
+    (
+        "dendro-block-list",
+        &[
+            ("Devices and their snapshots:", "dendro block list vms.img"),
+            ("Who is connected to them:", "dendro block list --connections vms.img"),
+        ],
+    ),
     (
         "dendro-block-resize",
         &[
