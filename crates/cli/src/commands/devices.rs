@@ -6,8 +6,7 @@ use std::time::Duration;
 use dendro_base::Uuid;
 use dendro_control::devices::{DeviceInfo, DeviceState, DevicesInfo, DevicesRequest};
 use dendro_daemon::text;
-use dendro_daemon::volume::LAST_DAEMON_GRACE;
-use dendro_device::OpenOptions;
+use dendro_daemon::volume::devices::forget_device;
 use serde::Serialize;
 
 use crate::args::devices::{AddArgs, DeviceArgs, DeviceVerb, MigrateArgs};
@@ -85,11 +84,8 @@ fn forget(device: &Path, as_json: bool) -> Result<(), Failure> {
             served.place()
         )));
     }
-    let options = OpenOptions::new().lock_wait(LAST_DAEMON_GRACE);
-    let set = dendro_set::forget(device, &options).map_err(|error| match error {
-        dendro_set::Error::NoSet => fail(&"is no device of a volume on several devices"),
-        error => Failure::new(error),
-    })?;
+    let set = forget_device(device)?
+        .ok_or_else(|| fail(&"is no device of a volume on several devices"))?;
     match as_json {
         true => json::print(&Forgotten {
             device_path: std::path::absolute(device)?.display().to_string(),

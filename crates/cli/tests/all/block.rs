@@ -330,6 +330,7 @@ fn who_serves_the_volume_is_said_at_once() {
         (1, &["damage", &image]),
         (1, &["damage", "--clear", &image]),
         (8, &["rebuild", &image]),
+        (1, &["device", "forget", &image]),
     ] {
         scratch.dendro(command).fails(code, &[&image, &served]);
     }

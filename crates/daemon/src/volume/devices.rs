@@ -81,6 +81,19 @@ pub fn open_device_alone(
     open_when_free(source, &options, read_only, open)
 }
 
+/// Takes a device out of its volume, of which no other device need be there, and returns the UUID of
+/// the volume; `None`: it is no device of a volume on several. It waits as [`open_when_free`] does.
+///
+/// # Errors
+/// Why that is not possible, for the user.
+pub fn forget_device(device: &Path) -> Result<Option<Uuid>, Failure> {
+    let forget = |options: &DeviceOptions| match dendro_set::forget(device, options) {
+        Err(Error::NoSet) => Ok(None),
+        forgotten => forgotten.map(Some),
+    };
+    open_when_free(device, &DeviceOptions::new(), false, forget)
+}
+
 /// Does `open` on `source`, and waits if another process has a device of it. A daemon whose last
 /// mount has gone ends by itself; a `dendro nbd` does not, which is said at once.
 fn open_when_free<T>(
