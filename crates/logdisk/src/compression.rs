@@ -38,15 +38,30 @@ pub(crate) struct Compressors {
     /// How pages are compressed of lists for which nothing else is said.
     new_pages: Option<Compression>,
     /// How the cleaner compresses what it moves.
-    cold: Option<Compression>,
+    cold: Option<Recompression>,
     /// The features that the superblock is known to state.
     marked: AtomicU64,
-    /// Which lists' new pages gain by compression, and which lists' pages that are moved.
+    /// Which lists' new pages gain by compression.
     new_doubts: Doubts,
-    cold_doubts: Doubts,
-    settled: Settled,
     pub(crate) packers: Pool<Packer>,
     pub(crate) unpackers: Pool<Unpacker>,
+}
+
+/// How blocks that are moved are compressed.
+pub(crate) struct Recompression {
+    with: Compression,
+    /// The level of blocks that are compressed with Zstandard. They do not state theirs, and are
+    /// taken for new ones.
+    zstd_level: u8,
+    /// What was in vain so far. `None`: a client asks for it, and everything is tried.
+    tried: Option<Tried>,
+}
+
+/// What is not worth compressing when it is moved.
+#[derive(Default)]
+struct Tried {
+    doubts: Doubts,
+    settled: Settled,
 }
 
 /// For each list, and others that share its place, how often compressing gained nothing.
@@ -55,7 +70,7 @@ pub(crate) struct Doubts([AtomicU8; DOUBTS]);
 /// Blocks that compressing does not make smaller, by the checksums of what is stored of them. Each
 /// one replaces another one of the same place, so that it is tried again some time. Contents that
 /// are new and have the checksum of another one stay as they are.
-pub(crate) struct Settled(Box<[AtomicU16]>);
+struct Settled(Box<[AtomicU16]>);
 
 /// The checksums that are kept, of 512 MiB of whole pages. It is a power of two.
 const SETTLED: usize = 1 << 17;
@@ -74,11 +89,9 @@ impl Compressors {
     ) -> Self {
         Self {
             new_pages: ways.0,
-            cold: ways.1,
+            cold: ways.1.map(|with| Recompression::new(with, ways.0, Some(Tried::default()))),
             marked: AtomicU64::new(superblock.incompatible),
             new_doubts: Doubts::default(),
-            cold_doubts: Doubts::default(),
-            settled: Settled::new(if ways.1.is_some() { SETTLED } else { 0 }),
             packers: Pool::default(),
             unpackers: Pool::default(),
         }
@@ -117,60 +130,108 @@ impl Compressors {
     }
 
     /// How the cleaner compresses what it moves and what may be compressed.
-    pub(crate) const fn cold(&self) -> Option<Compression> {
-        self.cold
+    pub(crate) const fn cold(&self) -> Option<&Recompression> {
+        self.cold.as_ref()
     }
 
-    /// Whether the cleaner compresses harder than blocks of this kind are compressed. Blocks do not
-    /// state their level: those that are compressed with Zstandard are taken for new ones.
-    pub(crate) const fn is_harder(&self, cold: Compression, kind: u8) -> bool {
-        match (cold, kind) {
-            (_, 0) => true,
-            (Compression::Lz4, _) => false,
-            (Compression::Zstd { level }, kind) if kind == cold.kind() => match self.new_pages {
-                Some(Compression::Zstd { level: of_new }) => level > of_new,
-                // New pages are compressed so only in lists that ask for it.
-                _ => level > DEFAULT_ZSTD_LEVEL,
-            },
-            (Compression::Zstd { .. }, _) => true,
-        }
+    /// How blocks are compressed that a client wants compressed with `with`.
+    pub(crate) const fn asked_for(&self, with: Compression) -> Recompression {
+        Recompression::new(with, self.new_pages, None)
+    }
+
+    /// How blocks are compressed that a client wants compressed, and does not say how: as the
+    /// cleaner does, or else as new pages are.
+    pub(crate) fn usual(&self) -> Compression {
+        let cold = self.cold.as_ref().map(Recompression::with);
+        cold.or(self.new_pages).unwrap_or(Compression::ZSTD)
     }
 
     /// Of which lists new pages gain by compression.
     pub(crate) const fn new_doubts(&self) -> &Doubts {
         &self.new_doubts
     }
+}
 
-    /// Blocks that do not become smaller when they are moved once more.
-    pub(crate) const fn settled(&self) -> &Settled {
-        &self.settled
+impl Recompression {
+    const fn new(with: Compression, new_pages: Option<Compression>, tried: Option<Tried>) -> Self {
+        let zstd_level = match new_pages {
+            Some(Compression::Zstd { level }) => level,
+            // New pages are compressed so only in lists that ask for it.
+            _ => DEFAULT_ZSTD_LEVEL,
+        };
+        Self { with, zstd_level, tried }
     }
 
-    /// Of which lists pages gain by compression when they are moved.
-    pub(crate) const fn cold_doubts(&self) -> &Doubts {
-        &self.cold_doubts
+    pub(crate) const fn with(&self) -> Compression {
+        self.with
+    }
+
+    /// Whether a client asks for it.
+    pub(crate) const fn is_asked_for(&self) -> bool {
+        self.tried.is_none()
+    }
+
+    /// Whether this compresses harder than blocks of this kind are compressed.
+    pub(crate) const fn is_harder(&self, kind: u8) -> bool {
+        match self.with {
+            _ if kind == 0 => true,
+            Compression::Lz4 => false,
+            Compression::Zstd { level } if kind == self.with.kind() => level > self.zstd_level,
+            Compression::Zstd { .. } => true,
+        }
+    }
+
+    /// Whether compressing the next page of a list may gain something.
+    pub(crate) fn is_worth_trying(&self, list: Lid) -> bool {
+        self.tried.as_ref().is_none_or(|tried| tried.doubts.is_worth_trying(list))
+    }
+
+    /// Notes whether compressing a page of a list gained something.
+    pub(crate) fn note_tried(&self, list: Lid, gained: bool) {
+        if let Some(tried) = &self.tried {
+            tried.doubts.note_tried(list, gained);
+        }
+    }
+
+    /// Whether a block with this checksum does not become smaller when it is moved once more.
+    pub(crate) fn is_settled(&self, crc32c: u32) -> bool {
+        self.tried.as_ref().is_some_and(|tried| tried.settled.has(crc32c))
+    }
+
+    /// Notes that a block with this checksum does not.
+    pub(crate) fn settle(&self, crc32c: u32) {
+        if let Some(tried) = &self.tried {
+            tried.settled.note(crc32c);
+        }
+    }
+
+    /// How often in a row compressing pages of a list has gained nothing.
+    #[cfg(test)]
+    pub(crate) fn in_vain(&self, list: Lid) -> u8 {
+        self.tried.as_ref().map_or(0, |tried| tried.doubts.doubt(list).load(Ordering::Relaxed))
+    }
+}
+
+impl Default for Settled {
+    fn default() -> Self {
+        Self((0..SETTLED).map(|_| AtomicU16::new(0)).collect())
     }
 }
 
 impl Settled {
-    fn new(len: usize) -> Self {
-        Self((0..len).map(|_| AtomicU16::new(0)).collect())
-    }
-
     /// The place of a checksum, and the part of it that is kept there; 0 stands for none.
     fn place(&self, crc32c: u32) -> Option<(&AtomicU16, u16)> {
-        let place = crc32c as usize & self.0.len().wrapping_sub(1);
         let rest = (crc32c >> 16) as u16;
-        self.0.get(place).filter(|_| rest != 0).map(|kept| (kept, rest))
+        (rest != 0).then(|| (&self.0[crc32c as usize % SETTLED], rest))
     }
 
     /// Whether a block with this checksum is one of those.
-    pub(crate) fn has(&self, crc32c: u32) -> bool {
+    fn has(&self, crc32c: u32) -> bool {
         self.place(crc32c).is_some_and(|(kept, rest)| kept.load(Ordering::Relaxed) == rest)
     }
 
     /// Notes that a block with this checksum is one of those.
-    pub(crate) fn note(&self, crc32c: u32) {
+    fn note(&self, crc32c: u32) {
         if let Some((kept, rest)) = self.place(crc32c) {
             kept.store(rest, Ordering::Relaxed);
         }
@@ -196,12 +257,6 @@ impl Doubts {
             self.doubt(list).store(doubt + 1, Ordering::Relaxed);
         }
         !waits
-    }
-
-    /// How often in a row compressing pages of a list has gained nothing.
-    #[cfg(test)]
-    pub(crate) fn in_a_row(&self, list: Lid) -> u8 {
-        self.doubt(list).load(Ordering::Relaxed)
     }
 
     /// Notes whether compressing a page of a list gained something.

@@ -9,7 +9,8 @@ use dendro_device::Device;
 use dendro_disk::{Error, Lid, PAGE_SIZE, Versions, View};
 use dendro_format::Compression;
 use dendro_logdisk::{
-    CleanSettings, CoalesceSettings, Discards, FormatOptions, LogDisk, OpenOptions, Place,
+    CleanSettings, CoalesceSettings, Coalesced, Discards, FormatOptions, LogDisk, OpenOptions,
+    Place,
 };
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
@@ -127,10 +128,11 @@ pub(crate) fn users_policy(rng: &mut Rng) -> Arc<dyn Policy> {
     Arc::from(Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize].policy())
 }
 
-/// Puts together what lies scattered, of any version, as far as chance has it.
+/// Puts together what lies scattered, of any version, or compresses it, as far as chance has it.
 fn coalesce(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     let views: Vec<View> = disk.versions().views().collect();
     let view = views[rng.below(views.len() as u64) as usize];
+    let with = any_compression(rng);
     if rng.chance(50) {
         // What has not been written to the device stays as it is.
         while disk.write_step(Duration::ZERO)? {}
@@ -138,7 +140,7 @@ fn coalesce(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     let mut next = Some(Place { list: rng.below(20), page: rng.below(600) });
     while let Some(place) = next.filter(|_| rng.chance(70)) {
         let until = Lid(place.list + 1 + rng.below(40));
-        match disk.coalesce(view, place, until, rng.chance(10)) {
+        match put_together(disk, view, place, until, with, rng.chance(10)) {
             // The map cannot be read: some was moved, and the rest stays.
             Err(dendro_disk::Error::Io(_)) => break,
             done => next = done?.next,
@@ -147,14 +149,39 @@ fn coalesce(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     Ok(())
 }
 
-/// Writes what is queued, and puts together what a version has scattered.
+/// Half of the time a way to compress what is put together.
+fn any_compression(rng: &mut Rng) -> Option<Compression> {
+    match rng.below(6) {
+        0 => Some(Compression::Lz4),
+        1 | 2 => Some(Compression::Zstd { level: 1 + rng.below(9) as u8 }),
+        _ => None,
+    }
+}
+
+/// Puts together the lists up to `until`, or compresses them.
+fn put_together(
+    disk: &LogDisk,
+    view: View,
+    from: Place,
+    until: Lid,
+    with: Option<Compression>,
+    is_trial: bool,
+) -> dendro_disk::Result<Coalesced> {
+    match with {
+        None => disk.coalesce(view, from, until, is_trial),
+        Some(with) => disk.compress(view, from, until, with, is_trial),
+    }
+}
+
+/// Writes what is queued, and puts together what a version has scattered, or compresses it.
 fn lay_down(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     let views: Vec<View> = disk.versions().views().collect();
     let view = views[rng.below(views.len() as u64) as usize];
     while disk.write_step(Duration::ZERO)? {}
+    let with = any_compression(rng);
     let mut next = Some(Place { list: 0, page: 0 });
     while let Some(place) = next {
-        let done = disk.coalesce(view, place, Lid::CLIENT_END, false)?;
+        let done = put_together(disk, view, place, Lid::CLIENT_END, with, false)?;
         next = done.next.filter(|_| !done.lacks_room);
     }
     Ok(())

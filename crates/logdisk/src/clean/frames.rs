@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_format::chunk::MAX_FRAME_LEN_BYTES;
-use dendro_format::compression::Compression;
 use dendro_format::{PageRef, checksum};
 
 use super::named_page::NamedPage;
 use super::packed::{LEAST_SAVED_PART, Packed, Place, footprint, may_gain};
+use crate::compression::Recompression;
 use crate::log::partial::Content;
 use crate::volume::Volume;
 
@@ -30,7 +30,7 @@ enum Fate {
 /// Blocks of one chunk that are moved together.
 pub(super) struct Group<'a> {
     volume: &'a Volume,
-    with: Compression,
+    how: &'a Recompression,
     pub(super) blocks: &'a [(NamedPage, Content<'a>)],
     opens_frames: bool,
     fates: Vec<Fate>,
@@ -41,11 +41,11 @@ impl<'a> Group<'a> {
     /// Blocks of one chunk, at least one.
     pub(super) const fn new(
         volume: &'a Volume,
-        with: Compression,
+        how: &'a Recompression,
         blocks: &'a [(NamedPage, Content<'a>)],
         opens_frames: bool,
     ) -> Self {
-        Self { volume, with, blocks, opens_frames, fates: Vec::new(), pages: Vec::new() }
+        Self { volume, how, blocks, opens_frames, fates: Vec::new(), pages: Vec::new() }
     }
 
     /// Whether some block may become smaller, alone or with others.
@@ -53,17 +53,14 @@ impl<'a> Group<'a> {
         let may_join = self.blocks.len() > 1;
         self.blocks.iter().any(|(block, _)| match block.page.is_in_frame() {
             true => self.opens_frames && !self.is_settled(&block.page),
-            false => {
-                may_gain(self.volume, self.with, &block.page)
-                    || (may_join && !self.is_settled(&block.page))
-            }
+            false => may_gain(self.how, &block.page) || (may_join && !self.is_settled(&block.page)),
         })
     }
 
     /// Whether nothing else was found for a block when it was moved last. For a frame this holds as
     /// long as it keeps its pages.
     fn is_settled(&self, page: &PageRef) -> bool {
-        self.volume.compressors().settled().has(self.settled_as(page))
+        self.how.is_settled(self.settled_as(page))
     }
 
     fn settled_as(&self, page: &PageRef) -> u32 {
@@ -96,9 +93,8 @@ impl<'a> Group<'a> {
                     && let Ok(frame) = unpacker.unpack_frame(page, stored)
                 {
                     let left: Vec<usize> = self.sharing(page).collect();
-                    let is_harder =
-                        self.volume.compressors().is_harder(self.with, page.compression);
-                    let is_worth_it = left.len() < frame.count() || is_harder;
+                    let is_worth_it =
+                        left.len() < frame.count() || self.how.is_harder(page.compression);
                     let opens = self.opens_frames && is_worth_it && !self.is_settled(page);
                     for at in left {
                         if let Ok(bytes) = frame.page(&self.blocks[at].0.page) {
@@ -153,13 +149,12 @@ impl<'a> Group<'a> {
     /// Notes that nothing better will be found for what is stored of the pages now, as long as
     /// frames keep their pages.
     pub(super) fn note_settled(&self, places: &[Option<Place>], bytes: &[u8]) {
-        let settled = self.volume.compressors().settled();
         for (at, (block, _)) in self.blocks.iter().enumerate() {
-            settled.note(self.settled_as(&block.page));
+            self.how.settle(self.settled_as(&block.page));
             if let Some(Place::InFrame(range, 0)) = &places[at] {
                 let is_in_it = |place: &&Option<Place>| matches!(place, Some(Place::InFrame(other, _)) if other == range);
                 let count = places.iter().filter(is_in_it).count();
-                settled.note(settled_frame(checksum(&bytes[range.clone()]), count));
+                self.how.settle(settled_frame(checksum(&bytes[range.clone()]), count));
             }
         }
     }

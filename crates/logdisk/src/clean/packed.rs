@@ -6,6 +6,7 @@ use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
 use dendro_format::PageRef;
 use dendro_format::compression::Compression;
 
+use crate::compression::Recompression;
 use crate::log::partial::{Content, without_zeros};
 use crate::volume::Volume;
 
@@ -98,9 +99,8 @@ impl Packed {
 
 /// Whether a block that is no frame may become smaller: it is not compressed so hard yet, and was
 /// not tried.
-pub(super) fn may_gain(volume: &Volume, with: Compression, block: &PageRef) -> bool {
-    let compressors = volume.compressors();
-    compressors.is_harder(with, block.compression) && !compressors.settled().has(block.crc32c)
+pub(super) fn may_gain(how: &Recompression, block: &PageRef) -> bool {
+    how.is_harder(block.compression) && !how.is_settled(block.crc32c)
 }
 
 pub(super) const fn footprint(len_bytes: usize) -> usize {

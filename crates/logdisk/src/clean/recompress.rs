@@ -1,5 +1,5 @@
 //! Compressing what is moved: what has survived so far is cold, and is worth more time than what
-//! was just written. This runs without the engine's lock.
+//! was just written; or a client asks for it. This runs without the engine's lock.
 
 use std::ops::Range;
 
@@ -10,6 +10,7 @@ use dendro_format::{PageRef, checksum};
 use super::frames::{Group, frames_of};
 use super::named_page::NamedPage;
 use super::packed::{LEAST_SAVED_PART, Packed, Place, footprint, may_gain};
+use crate::compression::Recompression;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, stored_len};
 use crate::space::reserve::Accounts;
@@ -19,33 +20,37 @@ use crate::volume::Volume;
 type Moving<'a> = Vec<(NamedPage, Content<'a>)>;
 
 /// Contents that take less room than what is stored.
-pub(super) struct Recompressed {
+pub(super) struct Recompressed<'a> {
+    how: &'a Recompression,
     packed: Packed,
     /// The place there of each of the blocks that is stored in another way.
     places: Vec<Option<Place>>,
 }
 
-impl Recompressed {
+impl<'a> Recompressed<'a> {
     /// Compresses blocks harder than they are, unless their list is not to be compressed. `None`:
-    /// no block becomes smaller, or nothing is compressed in this way. While clean segments are so
-    /// few that commits assist cleaning, blocks are left as they are: nobody is to wait for it.
-    /// Pages are taken out of frames only if `opens_frames`: then all pages of a frame that are
-    /// left must be among the blocks.
+    /// no block becomes smaller. While clean segments are so few that commits assist cleaning,
+    /// blocks are left as they are unless a client asks for it: nobody is to wait for it. Pages are
+    /// taken out of frames only if `opens_frames`: then all pages of a frame that are left must be
+    /// among the blocks.
+    ///
+    /// What becomes smaller may be stored after [`Self::mark`].
     pub(super) fn of(
         volume: &Volume,
         accounts: &Accounts,
+        how: &'a Recompression,
         blocks: &[(NamedPage, Content<'_>)],
         opens_frames: bool,
     ) -> Option<Self> {
-        let with = volume.compressors().cold()?;
         let places = Vec::with_capacity(blocks.len());
-        let mut all = Self { packed: Packed::new(with), places };
+        let mut all = Self { how, packed: Packed::new(how.with()), places };
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            if is_urgent(volume, accounts) {
+            // Who is asked for it has looked.
+            if !how.is_asked_for() && is_urgent(volume, accounts) {
                 break;
             }
             // Blocks of a list that cannot be read are moved all the same.
-            let group = Group::new(volume, with, chunk, opens_frames);
+            let group = Group::new(volume, how, chunk, opens_frames);
             if group.may_gain() && volume.may_be_compressed(&chunk[0].0).unwrap_or(false) {
                 all.add_group(volume, group, opens_frames);
             } else {
@@ -53,13 +58,25 @@ impl Recompressed {
             }
         }
         all.places.resize(blocks.len(), None);
-        let has_frames = all.places.iter().any(|place| matches!(place, Some(Place::InFrame(..))));
-        let is_any = all.places.iter().any(Option::is_some);
-        (is_any && volume.mark_compression(has_frames)).then_some(all)
+        all.gains_at(0..blocks.len()).then_some(all)
+    }
+
+    /// States on the device that there are such blocks, before they are stored.
+    ///
+    /// # Errors
+    /// As [`Volume::mark_compression`]. The blocks must stay as they are then.
+    pub(super) fn mark(&self, volume: &Volume) -> Result<()> {
+        let is_framed = |place: &Option<Place>| matches!(place, Some(Place::InFrame(..)));
+        volume.mark_compression(self.places.iter().any(is_framed))
+    }
+
+    /// Whether one of these blocks became smaller.
+    pub(super) fn gains_at(&self, blocks: Range<usize>) -> bool {
+        self.places[blocks].iter().any(Option::is_some)
     }
 
     /// The blocks with the contents that became smaller.
-    pub(super) fn in_place_of<'a>(&'a self, blocks: &[(NamedPage, Content<'a>)]) -> Moving<'a> {
+    pub(super) fn in_place_of<'b>(&'b self, blocks: &[(NamedPage, Content<'b>)]) -> Moving<'b> {
         let pairs = blocks.iter().zip(&self.places);
         let moved = pairs.map(|((block, stored), place)| {
             (*block, place.as_ref().map_or(*stored, |place| self.packed.content(place)))
@@ -73,12 +90,12 @@ impl Recompressed {
         group.unpack();
         let mut places = self.each_alone(volume, &group);
         frames_of(&mut self.packed, &group, &mut places);
-        self.keep_whole(volume, &group, &mut places);
+        self.keep_whole(&group, &mut places);
         if group.opens_any() && group.len_bytes_with(&places) >= group.len_bytes() {
             // What leaves a frame takes more than it gives back.
             self.packed.bytes.truncate(start);
             debug_assert!(opens_frames, "or none would be opened");
-            let group = Group::new(volume, self.packed.with, group.blocks, false);
+            let group = Group::new(volume, self.how, group.blocks, false);
             return self.add_group(volume, group, false);
         }
         group.note_settled(&places, &self.packed.bytes);
@@ -105,7 +122,7 @@ impl Recompressed {
 
     /// Whole pages begin at blocks of the device, so few shorter blocks among them save nothing:
     /// they stay whole if they do not save a page together.
-    fn keep_whole(&self, volume: &Volume, group: &Group<'_>, places: &mut [Option<Place>]) {
+    fn keep_whole(&self, group: &Group<'_>, places: &mut [Option<Place>]) {
         let mut saved_bytes = 0;
         for ((block, _), place) in group.blocks.iter().zip(&*places) {
             match place {
@@ -122,7 +139,7 @@ impl Recompressed {
         }
         for ((block, _), place) in group.blocks.iter().zip(places) {
             if block.page.is_whole() && place.take().is_some() {
-                volume.compressors().settled().note(block.page.crc32c);
+                self.how.settle(block.page.crc32c);
             }
         }
     }
@@ -134,21 +151,19 @@ impl Recompressed {
         block: &NamedPage,
         page: &[u8; PAGE_SIZE],
     ) -> Option<Range<usize>> {
-        let (compressors, list) = (volume.compressors(), Lid(block.list));
-        if !may_gain(volume, self.packed.with, &block.page)
-            || !compressors.cold_doubts().is_worth_trying(list)
-        {
+        let (how, list) = (self.how, Lid(block.list));
+        if !may_gain(how, &block.page) || !how.is_worth_trying(list) {
             return None;
         }
         let packed = self.packed.pack_alone(volume, page);
         let gains = packed.clone().filter(|place| self.saves(&block.page, place.len()));
-        compressors.cold_doubts().note_tried(list, gains.is_some());
+        how.note_tried(list, gains.is_some());
         // What did not become smaller will not, nor will what became as small as this makes it.
         let settled = match &gains {
             Some(place) => checksum(&self.packed.bytes[place.clone()]),
             None => block.page.crc32c,
         };
-        compressors.settled().note(settled);
+        how.settle(settled);
         if let (Some(packed), None) = (packed, &gains) {
             self.packed.bytes.truncate(packed.start);
         }
@@ -238,7 +253,9 @@ mod tests {
             (block, Content::stored(stored, &page))
         });
         let named: Vec<_> = named.collect();
-        let Some(found) = Recompressed::of(disk.volume(), disk.accounts(), &named, true) else {
+        let how = disk.volume().compressors().cold().expect("the options name it");
+        let Some(found) = Recompressed::of(disk.volume(), disk.accounts(), how, &named, true)
+        else {
             return pages.to_vec();
         };
         let moved = found.in_place_of(&named);
@@ -253,7 +270,7 @@ mod tests {
 
     /// How often in a row compressing pages of a list has gained nothing.
     fn doubt(disk: &LogDisk, list: Lid) -> u8 {
-        disk.volume().compressors().cold_doubts().in_a_row(list)
+        disk.volume().compressors().cold().map_or(0, |how| how.in_vain(list))
     }
 
     #[test]

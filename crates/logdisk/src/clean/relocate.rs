@@ -128,8 +128,9 @@ pub(super) fn move_blocks(
             None => unsound.push(*block),
         }
     }
-    let recompressed = Recompressed::of(volume, accounts, &sound, true);
-    if let Some(recompressed) = &recompressed {
+    let cold = volume.compressors().cold();
+    let recompressed = cold.and_then(|how| Recompressed::of(volume, accounts, how, &sound, true));
+    if let Some(recompressed) = recompressed.as_ref().filter(|it| it.mark(volume).is_ok()) {
         sound = recompressed.in_place_of(&sound);
     }
     let mut rest = &sound[..];

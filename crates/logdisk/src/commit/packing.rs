@@ -121,25 +121,25 @@ impl Volume {
         }
         // What older software cannot read follows. If that cannot be stated, as on a full host, or
         // on a disk that takes no changes, nothing is compressed.
-        let may_compress = self.mark_compression(false);
+        let may_compress = self.mark_compression(false).is_ok();
         Ok(packed.filter(|_| may_compress))
     }
 
     /// States on the device that blocks may be compressed, and with `has_frames` that they may be
-    /// frames. Returns whether they may.
-    pub(crate) fn mark_compression(&self, has_frames: bool) -> bool {
+    /// frames.
+    ///
+    /// # Errors
+    /// The disk takes no changes, or as [`Self::mark_features`].
+    pub(crate) fn mark_compression(&self, has_frames: bool) -> Result<()> {
         let frames = if has_frames { INCOMPATIBLE_FRAMES } else { 0 };
         let features = INCOMPATIBLE_COMPRESSION | frames;
         let compressors = self.compressors();
-        if compressors.are_marked(features) {
-            return true;
-        }
-        let is_writable = self.check_writable(&self.read()).is_ok();
-        let is_marked = is_writable && self.mark_features(features).is_ok();
-        if is_marked {
+        if !compressors.are_marked(features) {
+            self.check_writable(&self.read())?;
+            self.mark_features(features)?;
             compressors.note_marked(features);
         }
-        is_marked
+        Ok(())
     }
 
     fn pack_pages(&self, aru: &Aru<'_>) -> Result<Option<Packed>> {

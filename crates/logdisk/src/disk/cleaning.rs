@@ -2,7 +2,7 @@
 
 use dendro_base::sync::Arc;
 use dendro_disk::{Lid, Result, View};
-use dendro_format::Addr;
+use dendro_format::{Addr, Compression};
 use dendro_policy::Policy;
 
 use super::LogDisk;
@@ -87,7 +87,30 @@ impl LogDisk {
         until: Lid,
         is_trial: bool,
     ) -> Result<Coalesced> {
-        coalesce(&self.mover, view, from, until, is_trial)
+        coalesce(&self.mover, view, from, until, None, is_trial)
+    }
+
+    /// As [`Self::coalesce`], and pages are compressed with `with` where that takes less, also
+    /// those that do not lie scattered. What does not become smaller stays as it is, and so do
+    /// lists that are never to be compressed. A trial compresses, and writes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::coalesce`], and when the superblock cannot state that there are compressed pages.
+    pub fn compress(
+        &self,
+        view: View,
+        from: Place,
+        until: Lid,
+        with: Compression,
+        is_trial: bool,
+    ) -> Result<Coalesced> {
+        coalesce(&self.mover, view, from, until, Some(with), is_trial)
+    }
+
+    /// How [`Self::compress`] does it where nobody says how: as the cleaner compresses what it
+    /// moves, or else as new pages are, or else with Zstandard.
+    pub fn usual_compression(&self) -> Compression {
+        self.mover.compressors().usual()
     }
 
     /// The state of the volume at this moment, for an external cleaner

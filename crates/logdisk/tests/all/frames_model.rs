@@ -52,6 +52,8 @@ struct Tally {
     rewrites: u64,
     crashes: u64,
     deletions: u64,
+    /// How often something was compressed on request.
+    compressed: u64,
 }
 
 struct World<'t> {
@@ -128,18 +130,30 @@ impl<'t> World<'t> {
         frames.iter().any(|(_, of)| of.iter().any(|page| pages.contains(page)))
     }
 
-    /// Puts what a version has of one list, or all lists, together.
+    /// Puts what a version has together, and half of the time compresses it.
     fn lay_down(&mut self) {
         self.flush();
         let views: Vec<View> =
             self.kept.iter().map(|(view, _)| *view).chain([View::HEAD, View::HEAD]).collect();
         let view = views[self.below(views.len() as u64) as usize];
+        let with = [None, None, Some(Compression::Lz4), Some(Compression::Zstd { level: 15 })];
+        let with = with[self.below(4) as usize];
         let mut next = Some(Place { list: 0, page: 0 });
         while let Some(place) = next {
-            let done = self.disk.coalesce(view, place, Lid::CLIENT_END, false);
+            let before = self.data_bytes();
+            let done = match with {
+                None => self.disk.coalesce(view, place, Lid::CLIENT_END, false),
+                Some(with) => self.disk.compress(view, place, Lid::CLIENT_END, with, false),
+            };
             let done = done.expect("the device works");
+            assert_eq!(done.saved_bytes, before - self.data_bytes(), "{with:?}");
+            self.tally.compressed += u64::from(with.is_some() && done.saved_bytes > 0);
             next = done.next.filter(|_| !done.lacks_room);
         }
+    }
+
+    fn data_bytes(&self) -> u64 {
+        self.disk.stats().live_bytes - self.disk.stats().node_bytes
     }
 
     fn flush(&self) {
@@ -303,7 +317,7 @@ fn versions_are_what_a_model_says_whatever_happens_to_pages_of_frames() {
         world.reopen(true).reopen(false).check();
     }
     println!("{tally:?}");
-    let Tally { gaps, moves, rewrites, crashes, deletions } = tally;
-    let least = gaps.min(moves).min(rewrites).min(crashes).min(deletions);
+    let Tally { gaps, moves, rewrites, crashes, deletions, compressed } = tally;
+    let least = gaps.min(moves).min(rewrites).min(crashes).min(deletions).min(compressed);
     assert!(least >= SEEDS, "{tally:?}");
 }

@@ -5,6 +5,7 @@ mod cleaning;
 mod clients;
 mod coalescing;
 mod common;
+mod compressing;
 mod compression;
 mod conforms;
 mod damaged_versions;

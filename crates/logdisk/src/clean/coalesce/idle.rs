@@ -38,7 +38,7 @@ struct Pass {
 impl Default for Pass {
     fn default() -> Self {
         Self {
-            search: Search::new(Place::START),
+            search: Search::new(Place::START, false),
             ended_at: None,
             credit_bytes: None,
             user_bytes: 0,
@@ -89,6 +89,7 @@ impl IdleCoalescing {
         };
         let view = View { branch: main, epoch: None };
         let is_undisturbed = || self.volume.read().commit_seq() == commit_seq;
+        let cold = self.volume.compressors().cold();
         for _ in 0..MAX_LOOKS {
             if !is_undisturbed() {
                 break;
@@ -97,7 +98,7 @@ impl IdleCoalescing {
                 // A part of the map cannot be read. The next walk tries again; a client that reads
                 // there gets the error.
                 Ok(RunSearch::Nothing) | Err(_) => {
-                    pass.search = Search::new(Place::START);
+                    pass.search = Search::new(Place::START, false);
                     pass.ended_at = Some(self.volume.read().state().clock());
                     break;
                 }
@@ -105,8 +106,8 @@ impl IdleCoalescing {
                 Ok(RunSearch::Here(stretch)) => stretch,
             };
             if stretch.is_worth_it && stretch.is_quiet {
-                match self.mover.move_stretch(&stretch, &is_undisturbed)? {
-                    Moved::Bytes(bytes) => pass.spend(bytes),
+                match self.mover.move_stretch(&stretch, cold, false, &is_undisturbed)? {
+                    Moved::Bytes { moved, .. } => pass.spend(moved),
                     Moved::Unreadable => {}
                     Moved::NoRoom | Moved::Stopped => pass.search.put_back(stretch),
                 }

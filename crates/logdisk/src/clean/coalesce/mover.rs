@@ -8,7 +8,10 @@ use dendro_disk::{Lid, Result, View};
 use super::place::Place;
 use super::stretch::{RunSearch, Span, Stretch};
 use crate::checkpoint::{Checkpointer, unless_put_off};
+use crate::clean::named_page::NamedPage;
+use crate::clean::packed::footprint;
 use crate::clean::recompress::Recompressed;
+use crate::compression::{Compressors, Recompression};
 use crate::engine::Engine;
 use crate::log::partial::Content;
 use crate::space::reserve::Accounts;
@@ -20,8 +23,9 @@ const BATCH_LEN: usize = 64;
 
 /// How moving a stretch ended.
 pub(super) enum Moved {
-    /// This number of bytes was moved. It is less than all if clients changed some pages meanwhile.
-    Bytes(u64),
+    /// So many bytes were moved, and before that they took `saved` bytes more. It is less than all
+    /// if clients changed some pages meanwhile, or not all were worth it.
+    Bytes { moved: u64, saved: u64 },
     /// Some blocks cannot be read; nothing was moved.
     Unreadable,
     /// There is no room for the moved blocks.
@@ -61,19 +65,33 @@ impl Mover {
 
     /// Finds the first stretch with pages from `from` on, in the lists before `until`, or the place
     /// where the search continues.
-    pub(super) fn find_stretch(&self, view: View, from: Place, until: Lid) -> Result<RunSearch> {
+    /// All of its blocks are to be read if `is_whole`.
+    pub(super) fn find_stretch(
+        &self,
+        view: View,
+        from: Place,
+        until: Lid,
+        is_whole: bool,
+    ) -> Result<RunSearch> {
         let until = until.min(Lid::CLIENT_END).0;
         let settings = self.accounts.clean_settings().coalescing;
-        self.volume.look(|engine, nodes| engine.stretch_from(view, from, until, &settings, nodes))
+        self.volume.look(|engine, nodes| {
+            engine.stretch_from(view, from, until, &settings, is_whole, nodes)
+        })
     }
 
     /// The stretch of `span` as it is now.
-    pub(super) fn stretch_of(&self, view: View, span: Span) -> Result<Stretch> {
+    pub(super) fn stretch_of(&self, view: View, span: Span, is_whole: bool) -> Result<Stretch> {
         let settings = self.accounts.clean_settings().coalescing;
         self.volume.look(|engine, nodes| {
             let ancestry = engine.state().versions().ancestry(view)?;
-            engine.stretch_of(ancestry, span.clone(), &settings, nodes)
+            engine.stretch_of(ancestry, span.clone(), &settings, is_whole, nodes)
         })
+    }
+
+    /// What compresses the blocks that are moved.
+    pub(crate) fn compressors(&self) -> &Compressors {
+        self.volume.compressors()
     }
 
     /// Whether there are enough clean segments, beyond those that are kept ready for others, to
@@ -87,21 +105,19 @@ impl Mover {
                 > ready.saturating_add(spare).saturating_add(own)
     }
 
-    /// Writes those scattered blocks of a stretch side by side again that the map still names. It
-    /// stops reading when `is_wanted` returns false.
+    /// Writes those scattered blocks of a stretch side by side again that the map still names,
+    /// compressed with `how` where that takes less. If a client asks for `how`, the blocks of an
+    /// entry of the map stay if none of them becomes smaller, unless the stretch is worth moving.
+    /// In a trial nothing is written. It stops reading when `is_wanted` returns false.
     pub(super) fn move_stretch(
         &self,
         stretch: &Stretch,
+        how: Option<&Recompression>,
+        is_trial: bool,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Moved> {
-        // A checkpoint must be able to write the nodes that this makes dirty.
-        if self.volume.is_over_dirty_limit(&self.volume.read())
-            && !unless_put_off(self.checkpointer.relieve_memory())?
-        {
-            return Ok(Moved::NoRoom);
-        }
-        let len_bytes = stretch.scattered_bytes();
-        if !self.may_coalesce(&self.volume.read(), len_bytes, 0) {
+        let is_asked_for = how.is_some_and(Recompression::is_asked_for);
+        if !is_trial && !self.make_room(stretch, is_asked_for)? {
             return Ok(Moved::NoRoom);
         }
         let mut bytes = AlignedBuf::zeroed(stretch.buffer_bytes);
@@ -114,30 +130,102 @@ impl Mover {
                 return Ok(Moved::Unreadable);
             }
         }
-        let mut moved_bytes = 0;
-        let mut blocks: Vec<_> = (stretch.scattered.iter().zip(&stretch.places))
+        let stored: Vec<_> = (stretch.scattered.iter().zip(&stretch.places))
             .map(|(block, place)| (*block, Content::stored(&bytes[*place..], &block.page)))
             .collect();
-        // Other versions may see more pages of a frame.
-        let recompressed = Recompressed::of(&self.volume, &self.accounts, &blocks, false);
-        if let Some(recompressed) = &recompressed {
-            blocks = recompressed.in_place_of(&blocks);
+        // Other versions may see more pages of a frame, unless the stretch is whole.
+        let mut recompressed = how.and_then(|how| {
+            Recompressed::of(&self.volume, &self.accounts, how, &stored, is_asked_for)
+        });
+        if !is_trial && let Some(smaller) = &recompressed {
+            match smaller.mark(&self.volume) {
+                Err(error) if is_asked_for => return Err(error),
+                Err(_) => recompressed = None,
+                Ok(()) => {}
+            }
         }
+        let blocks = recompressed.as_ref().map(|smaller| smaller.in_place_of(&stored));
+        let blocks = blocks.as_ref().unwrap_or(&stored);
+        let (mut moved, mut saved, mut end, mut has_room) = (0, 0, 0, true);
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
-                self.volume.check_writable(engine)?;
-                if !self.may_coalesce(engine, len_bytes.saturating_sub(moved_bytes), 0) {
-                    return Ok(None);
-                }
-                engine.keep_segments(self.accounts.kept_segments(engine).all().into());
-                engine.relocate(chunk, Some(stretch.class), nodes).map(Some)
-            })?;
-            let Some(moved) = moved else { break };
-            moved_bytes += moved;
+            let here = end..end + chunk.len();
+            end = here.end;
+            let gains = |smaller: &Recompressed<'_>| smaller.gains_at(here.clone());
+            if !stretch.is_worth_it && !recompressed.as_ref().is_some_and(gains) {
+                continue;
+            }
+            let (before, after) = (footprint_bytes(&stored[here]), footprint_bytes(chunk));
+            let bytes = match is_trial {
+                true => Some(after),
+                false => self.relocate(stretch, chunk, moved)?,
+            };
+            let Some(bytes) = bytes else {
+                has_room = false;
+                break;
+            };
+            moved += bytes;
+            // What clients changed meanwhile does not count.
+            saved += if bytes == after { before.saturating_sub(after) } else { 0 };
+        }
+        if !is_trial {
+            let saved_reads = if stretch.is_worth_it { stretch.saved_reads } else { 0 };
+            self.moved_bytes.fetch_add(moved, Ordering::Relaxed);
+            self.saved_reads.fetch_add(saved_reads, Ordering::Relaxed);
+        }
+        let is_stuck = moved == 0 && !has_room;
+        Ok(if is_stuck { Moved::NoRoom } else { Moved::Bytes { moved, saved } })
+    }
+
+    /// Whether there is room to move a stretch; after a checkpoint if it is to free segments.
+    fn make_room(&self, stretch: &Stretch, frees_segments: bool) -> Result<bool> {
+        // A checkpoint must be able to write the nodes that this makes dirty.
+        if self.volume.is_over_dirty_limit(&self.volume.read())
+            && !unless_put_off(self.checkpointer.relieve_memory())?
+        {
+            return Ok(false);
+        }
+        let has_room = || self.may_coalesce(&self.volume.read(), stretch.scattered_bytes(), 0);
+        if has_room() {
+            return Ok(true);
+        }
+        // What became smaller may have emptied segments, which only a checkpoint makes clean.
+        if !frees_segments || !self.volume.read().state().segments().has_pending() {
+            return Ok(false);
+        }
+        self.checkpointer.take()?;
+        Ok(has_room())
+    }
+
+    /// Writes blocks of one entry of the map again, after `moved_bytes` of a stretch. Returns what
+    /// was moved; `None`: there is no room.
+    fn relocate(
+        &self,
+        stretch: &Stretch,
+        chunk: &[(NamedPage, Content<'_>)],
+        moved_bytes: u64,
+    ) -> Result<Option<u64>> {
+        let left_bytes = stretch.scattered_bytes().saturating_sub(moved_bytes);
+        let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
+            self.volume.check_writable(engine)?;
+            if !self.may_coalesce(engine, left_bytes, 0) {
+                return Ok(None);
+            }
+            engine.keep_segments(self.accounts.kept_segments(engine).all().into());
+            engine.relocate(chunk, Some(stretch.class), nodes).map(Some)
+        })?;
+        if moved.is_some() {
             self.volume.relieve_writer()?;
         }
-        self.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
-        self.saved_reads.fetch_add(stretch.saved_reads, Ordering::Relaxed);
-        Ok(if moved_bytes == 0 { Moved::NoRoom } else { Moved::Bytes(moved_bytes) })
+        Ok(moved)
     }
+}
+
+/// What blocks take on the device when these are their contents. A frame counts once.
+fn footprint_bytes(blocks: &[(NamedPage, Content<'_>)]) -> u64 {
+    let is_first = |at: &usize| {
+        let content = &blocks[*at].1;
+        !blocks[..*at].iter().any(|(_, other)| other.shares_frame_with(content))
+    };
+    let firsts = (0..blocks.len()).filter(is_first);
+    firsts.map(|at| footprint(blocks[at].1.bytes().len()) as u64).sum()
 }

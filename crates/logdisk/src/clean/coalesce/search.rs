@@ -26,6 +26,8 @@ struct Short {
 /// A search from a place on.
 #[derive(Debug)]
 pub(super) struct Search {
+    /// Whether all blocks of the stretches are to be read.
+    is_whole: bool,
     /// Where it continues.
     next: Place,
     gathered: Vec<Short>,
@@ -37,9 +39,10 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// A search that begins at `from`.
-    pub(super) const fn new(from: Place) -> Self {
-        Self { next: from, gathered: Vec::new(), found: VecDeque::new(), passed: (0, 0) }
+    /// A search that begins at `from`, for stretches of which all blocks are to be read if
+    /// `is_whole`.
+    pub(super) const fn new(from: Place, is_whole: bool) -> Self {
+        Self { is_whole, next: from, gathered: Vec::new(), found: VecDeque::new(), passed: (0, 0) }
     }
 
     /// Looks at one place, among the lists before `until`.
@@ -48,9 +51,9 @@ impl Search {
     /// When the map cannot be read.
     pub(super) fn step(&mut self, mover: &Mover, view: View, until: Lid) -> Result<RunSearch> {
         if let Some(span) = self.found.pop_front() {
-            return mover.stretch_of(view, span).map(RunSearch::Here);
+            return mover.stretch_of(view, span, self.is_whole).map(RunSearch::Here);
         }
-        let found = mover.find_stretch(view, self.next, until)?;
+        let found = mover.find_stretch(view, self.next, until, self.is_whole)?;
         match &found {
             RunSearch::Nothing if self.gathered.is_empty() => {}
             RunSearch::Nothing => {

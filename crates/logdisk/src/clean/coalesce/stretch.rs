@@ -94,7 +94,8 @@ pub(super) struct Stretch {
     pub(super) saved_reads: u64,
     /// Whether moving the small pieces is worth it.
     pub(super) is_worth_it: bool,
-    /// The blocks of the small pieces, in the order of the pages.
+    /// The blocks of the small pieces, in the order of the pages. In a stretch that is whole, all
+    /// blocks, in the order of the map's entries, with all pages of their frames.
     pub(super) scattered: Vec<NamedPage>,
     /// The place of each of these blocks in a buffer for all of them. Pages of a frame have the
     /// same.
@@ -133,13 +134,14 @@ fn order(block: &NamedPage) -> (bool, dendro_format::Addr) {
 
 impl Engine {
     /// Finds the first stretch from `from` on that has entries in the map, in the lists before
-    /// `until`.
+    /// `until`. All of its blocks are to be read if `is_whole`.
     pub(super) fn stretch_from(
         &self,
         view: View,
         from: Place,
         until: u64,
         settings: &CoalesceSettings,
+        is_whole: bool,
         nodes: &dyn Nodes,
     ) -> Outcome<RunSearch> {
         let start = Key::first(from.list, Space::Chunks, from.page / CHUNK_PAGES);
@@ -159,7 +161,7 @@ impl Engine {
         }
         let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;
         let span = Span::of_list(Place { list, page });
-        self.stretch_of(ancestry, span, settings, nodes).map(RunSearch::Here)
+        self.stretch_of(ancestry, span, settings, is_whole, nodes).map(RunSearch::Here)
     }
 
     /// The stretch of `span` as `ancestry` sees it.
@@ -168,6 +170,7 @@ impl Engine {
         ancestry: Ancestry<'_>,
         span: Span,
         settings: &CoalesceSettings,
+        is_whole: bool,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
         let (mut blocks, mut is_clustered, mut near) = (Vec::new(), false, None);
@@ -178,13 +181,15 @@ impl Engine {
             };
             is_clustered |= hints.locality == Locality::Clustered;
             near = hints.near.filter(|_| span.places.len() == 1 && span.beside.is_none());
-            blocks.extend(self.blocks_of(ancestry, *place, nodes)?);
+            blocks.extend(self.blocks_of(ancestry, *place, is_whole, nodes)?);
         }
         if let Some(list) = span.beside
+            && !is_whole
             && self.state().has_list(ancestry, list.0, nodes)?
             && !span.places.iter().any(|place| place.list == list.0)
         {
-            let beside = self.blocks_of(ancestry, Place { list: list.0, page: 0 }, nodes)?;
+            let place = Place { list: list.0, page: 0 };
+            let beside = self.blocks_of(ancestry, place, is_whole, nodes)?;
             blocks.extend(beside.into_iter().take(MAX_SHORT_PAGES));
         }
         blocks.sort_by_key(order);
@@ -192,21 +197,27 @@ impl Engine {
         let stored_bytes = len_bytes(&blocks);
         let plain = |block: &NamedPage| u64::from(block.page.plain_footprint_bytes());
         let plain_bytes = blocks.iter().map(plain).sum();
-        let is_small = |piece: &&[NamedPage]| {
-            (len_bytes(piece) < u64::from(settings.piece_bytes) || settings.moves_everything)
-                // A block that has not been written yet cannot be read.
-                && !piece.iter().any(|block| self.is_in_memory(block))
+        let is_small = |piece: &[NamedPage]| {
+            len_bytes(piece) < u64::from(settings.piece_bytes) || settings.moves_everything
         };
         // Whole pages become one piece, and shorter blocks become one.
         let (mut reads, mut small_pieces, mut small) = (0, [0_u64; 2], Vec::new());
         for piece in pieces(&blocks) {
             reads += 1;
-            if is_small(&piece) {
-                small_pieces[usize::from(piece[0].page.is_whole())] += 1;
+            // A block that has not been written yet cannot be read.
+            if piece.iter().any(|block| self.is_in_memory(block)) {
+                continue;
+            }
+            let is_small = is_small(piece);
+            small_pieces[usize::from(piece[0].page.is_whole())] += u64::from(is_small);
+            if is_small || is_whole {
                 small.extend_from_slice(piece);
             }
         }
-        small.sort_by_key(|block| (block.list, block.page_index));
+        small.sort_by_key(|block| {
+            let version = is_whole.then_some(block.version);
+            (block.list, block.page_index / CHUNK_PAGES, version, block.page_index)
+        });
         let (mut places, mut fetches, mut buffer_bytes) = (Vec::new(), Vec::new(), 0);
         for (number, block) in small.iter().enumerate() {
             if let Some(before) = frame_before(&small, number) {
@@ -248,11 +259,13 @@ impl Engine {
         self.block_in_memory(block.page.addr, usize::from(block.page.len_bytes)).is_some()
     }
 
-    /// The blocks of a stretch as `ancestry` sees them, in the order of their pages.
+    /// The blocks of a stretch as `ancestry` sees them, in the order of their pages; those that are
+    /// frames with the pages that only others see, if `with_frames`.
     fn blocks_of(
         &self,
         ancestry: Ancestry<'_>,
         place: Place,
+        with_frames: bool,
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<NamedPage>> {
         let list = place.list;
@@ -263,13 +276,24 @@ impl Engine {
             let item = ItemKey::chunk(list, number);
             self.state().look_back_past(ancestry, item, nodes, &mut |key, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
-                let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
-                blocks.extend(stored.map(|(slot, page)| NamedPage {
+                let named = |(slot, page)| NamedPage {
                     list,
                     page_index: number * CHUNK_PAGES + u64::from(slot),
                     version: (key.branch, key.epoch),
                     page,
-                }));
+                };
+                let start = blocks.len();
+                let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
+                blocks.extend(stored.map(named));
+                if with_frames && blocks[start..].iter().any(|block| block.page.is_in_frame()) {
+                    let seen = start..blocks.len();
+                    let others = chunk.iter_masked(!wanted).filter(|(_, page)| {
+                        let seen = &blocks[seen.clone()];
+                        seen.iter().any(|block| block.page.shares_frame_with(page))
+                    });
+                    let others: SmallVec<[NamedPage; 4]> = others.map(named).collect();
+                    blocks.extend(others);
+                }
                 wanted &= !chunk.said();
                 if wanted == 0 {
                     ControlFlow::Break(())
