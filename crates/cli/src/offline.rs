@@ -174,19 +174,18 @@ pub(crate) fn versions(source: &Path, request: &VersionsRequest) -> Result<Versi
     Ok(reply)
 }
 
-/// Coalesces all of an unmounted volume; calls `show` after each part.
+/// Coalesces what a request names of an unmounted volume; calls `show` after each part.
 pub(crate) fn coalesce(
     source: &Path,
-    dry_run: bool,
+    mut request: CoalesceRequest,
     mut show: impl FnMut(&Coalesced),
 ) -> Result<Coalesced, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
     let disk =
-        if dry_run { open(source)? } else { open_for_writing(source, OpenOptions::default())?.1 };
+        if request.dry_run { open(source)? } else { open_for_writing(source, as_mounted())?.1 };
     let view = disk.versions().main_head();
     let mut all = Coalesced::default();
-    let mut request = CoalesceRequest { dry_run, ..CoalesceRequest::default() };
     let outcome = loop {
         match cleaning::coalesce(&disk, view, &request) {
             Err(error) => break Err(fail(&error)),
@@ -202,7 +201,7 @@ pub(crate) fn coalesce(
             break Err(fail(&error));
         }
     };
-    if !dry_run {
+    if !request.dry_run {
         let shut_down = disk.shut_down();
         outcome.as_ref().map_err(Clone::clone)?;
         shut_down.map_err(|error| fail(&error))?;

@@ -3,26 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dendro_base::{Clock, SystemClock};
 use dendro_control::AdminError;
 use dendro_control::cleaning::{
     self as wire, BlockOutcome, BlockSource, Blocks, BlocksRequest, CleanerChange, CleanerSettings,
     CleaningStatus, Marked, NodeName, Places, Released, SegmentOutcome, SegmentState, Segments,
     SegmentsRequest,
 };
-use dendro_control::coalescing::{CoalesceRequest, Coalesced, PagePlace};
-use dendro_disk::{Lid, View};
+use dendro_control::coalescing::{CoalesceRequest, Coalesced, PagePlace, USUAL_COMPRESSION};
+use dendro_disk::{Lid, Versions, View};
 use dendro_format::{Addr, Head, Key, Space};
 use dendro_logdisk::external::{
     self as engine, BlockName, MAX_BLOCKS_PER_CALL, MAX_SEGMENTS_PER_CALL, MapCursor, Rewritten,
     SegmentStatus, SummaryCursor,
 };
-use dendro_logdisk::{CleanSettings, CoalesceSettings, LogDisk, Place};
+use dendro_logdisk::{CleanSettings, CoalesceSettings, Compression, LogDisk, Place};
 use dendro_policy::{Kind, UnknownPolicy};
+use dendro_versions::name;
 
 const _: () = assert!(wire::MAX_BLOCKS == MAX_BLOCKS_PER_CALL);
 const _: () = assert!(wire::MAX_SEGMENTS == MAX_SEGMENTS_PER_CALL);
 
-/// A request to coalesce lists ends after so many bytes moved, or so many read.
+/// A request to coalesce lists ends after so many bytes moved or compressed, or so many read.
 const ENOUGH_MOVED_BYTES: u64 = 16 << 20;
 const ENOUGH_BYTES: u64 = 1 << 30;
 
@@ -253,17 +255,32 @@ pub(crate) fn change_cleaner(
     })
 }
 
-/// Coalesces a part of what `request` names, in the version `view`.
+/// Coalesces a part of what `request` names, in the version `here` if it names none.
 pub fn coalesce(
     disk: &LogDisk,
-    view: View,
+    here: View,
     request: &CoalesceRequest,
 ) -> Result<Coalesced, AdminError> {
+    let view = match &request.of {
+        None => here,
+        Some(version) => {
+            name::resolve(&disk.versions(), here, version, SystemClock.now()).map_err(refuse)?
+        }
+    };
+    let with = match request.compress.as_deref() {
+        None => None,
+        Some(USUAL_COMPRESSION) => Some(disk.usual_compression()),
+        Some(name) => Some(name.parse::<Compression>().map_err(refuse)?),
+    };
     let place = |place: Place| PagePlace { list: place.list, page: place.page };
     let from = request.from.unwrap_or_default();
     let from = Place { list: from.list, page: from.page };
     let some = |from: Place, until: Lid| {
-        let done = disk.coalesce(view, from, until, request.dry_run).map_err(refuse)?;
+        let done = match with {
+            None => disk.coalesce(view, from, until, request.dry_run),
+            Some(with) => disk.compress(view, from, until, with, request.dry_run),
+        };
+        let done = done.map_err(refuse)?;
         Ok(Coalesced {
             page_bytes: done.page_bytes,
             stored_bytes: done.stored_bytes,
@@ -271,16 +288,21 @@ pub fn coalesce(
             pieces_before: done.reads_before,
             pieces_after: done.reads_after,
             moved_bytes: done.moved_bytes,
+            saved_bytes: Some(done.saved_bytes),
+            compress: with.map(|with| with.to_string()),
             unreadable: done.unreadable,
             next: done.next.map(place),
             lacks_room: done.lacks_room,
         })
     };
     let Some(lists) = &request.lists else { return some(from, Lid::CLIENT_END) };
-    let mut all = Coalesced::default();
+    // There may be none.
+    let (saved_bytes, compress) = (Some(0), with.map(|with| with.to_string()));
+    let mut all = Coalesced { saved_bytes, compress, ..Coalesced::default() };
     for &list in lists.iter().filter(|&&list| list >= from.list && list < Lid::CLIENT_END.0) {
         let start = Place { list, page: 0 }.max(from);
-        if all.moved_bytes >= ENOUGH_MOVED_BYTES || all.page_bytes >= ENOUGH_BYTES {
+        let moved_bytes = if with.is_some() { all.plain_bytes } else { all.moved_bytes };
+        if moved_bytes >= ENOUGH_MOVED_BYTES || all.page_bytes >= ENOUGH_BYTES {
             all.next = Some(place(start));
             break;
         }

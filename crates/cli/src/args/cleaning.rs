@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use dendro_control::coalescing::USUAL_COMPRESSION;
 use dendro_daemon::text;
+use dendro_format::Compression;
 use dendro_policy::Kind;
 
 #[derive(Debug, Args)]
@@ -124,17 +126,32 @@ pub(crate) struct RunArgs {
 #[command(after_help = "\
 A piece is what one read of the device fetches, when files are read in order and a MiB at a time. Small
 pieces are written again side by side, with the snapshots and clones that share them; large ones stay
-(coalesce_piece of dendro clean set). It ends early when clean segments are few.")]
+(coalesce_piece of dendro clean set). With --compress, all data are compressed that take less then; the
+rest stays, and so do files with the flag m. It ends early when clean segments are few.")]
 pub(crate) struct CoalesceArgs {
     /// A file or a directory in a mount, with all below it; a mount point or the volume's image
-    /// file or device: everything
-    pub(crate) target: PathBuf,
+    /// file or device: everything; with :BRANCH behind it a branch or a block device
+    pub(crate) target: String,
+    /// Compress what is there, with lz4, zstd, or zstd:1 to zstd:15 [default: as compress-cold= or
+    /// compress= of the volume, else zstd]
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true,
+          default_missing_value = USUAL_COMPRESSION, hide_default_value = true,
+          value_parser = compression)]
+    pub(crate) compress: Option<String>,
     /// Only say what it would come to
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What requests call a way of compressing.
+fn compression(text: &str) -> Result<String, String> {
+    match text {
+        USUAL_COMPRESSION => Ok(text.into()),
+        _ => text.parse().map(|with: Compression| with.to_string()),
+    }
 }
 
 #[derive(Debug, Args)]

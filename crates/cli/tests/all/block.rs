@@ -261,13 +261,21 @@ fn facts_are_told_while_devices_are_served() {
 fn used_by_text(scratch: &Scratch, socket: &str, name: &str) -> u64 {
     let used = || scratch.info(&scratch.image())["space"]["live_bytes"].as_u64().unwrap();
     let before = used();
-    let text: Vec<u8> =
-        b"what is said once and again ".iter().copied().cycle().take(4 << 20).collect();
     let mut client = open(socket, name);
-    client.write(0, &text, 1).unwrap().unwrap();
-    let read = client.read(0, text.len() as u32).unwrap().unwrap().data;
-    assert!(read == text, "{name}");
+    client.write(0, &text(), 1).unwrap().unwrap();
+    check_text(socket, name);
     used() - before
+}
+
+/// What compresses well.
+fn text() -> Vec<u8> {
+    b"what is said once and again ".iter().copied().cycle().take(4 << 20).collect()
+}
+
+/// Fails if that is not what the device has.
+fn check_text(socket: &str, name: &str) {
+    let read = open(socket, name).read(0, text().len() as u32).unwrap().unwrap().data;
+    assert!(read == text(), "{name}");
 }
 
 #[test]
@@ -310,6 +318,33 @@ fn a_device_is_compressed_as_it_was_made() {
     for (kind, why) in [("zstd:7", "no level of its own"), ("gzip", "none, lz4 and zstd")] {
         scratch.dendro(["block", "create", "--compress", kind, &device, "1G"]).fails(2, &[why]);
     }
+}
+
+#[test]
+fn what_a_device_has_is_compressed_on_request_served_or_not() {
+    let scratch = Scratch::with_volume();
+    let volume = scratch.image();
+    for name in ["one", "two"] {
+        scratch.dendro(["block", "create", &format!("{volume}/{name}"), "1G"]).succeeds();
+    }
+    let (server, socket) = serve(&scratch, &[]);
+    for name in ["one", "two"] {
+        assert!(used_by_text(&scratch, &socket, name) >= 4 << 20);
+    }
+    let compress = |name: &str| {
+        let target = format!("{volume}:{name}");
+        let done = scratch.dendro(["clean", "coalesce", "--compress=lz4", "--json", &target]);
+        let done: Value = serde_json::from_str(&done.succeeds().out).unwrap();
+        assert!(done["saved_bytes"].as_u64() > Some(3 << 20), "{done}");
+    };
+    compress("one");
+    end(server);
+    compress("two");
+    let (server, socket) = serve(&scratch, &[]);
+    for name in ["one", "two"] {
+        check_text(&socket, name);
+    }
+    end(server);
 }
 
 #[test]

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Scratch, said, signal, skips_mounts, wait_until};
+use dendro_base::Rng;
 use serde_json::Value;
+
+use crate::common::{Scratch, said, signal, skips_mounts, wait_until};
 
 const PAGE: usize = 4096;
 
@@ -529,6 +531,61 @@ fn what_lies_scattered_is_put_together_by_file_tree_and_volume() {
     scratch.verify();
     scratch.mount();
     Churn::opened(&scratch, pages).check();
+}
+
+#[test]
+fn what_is_there_is_compressed_by_tree_and_volume_where_that_takes_less() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let path = |name: &str| scratch.inside(name).display().to_string();
+    fs::create_dir(scratch.inside("below")).unwrap();
+    let text: String = (0..200_000).map(|line| format!("line {line}\n")).collect();
+    let mut noise = vec![0; 2 << 20];
+    Rng::new(4).fill(&mut noise);
+    let contents = [
+        ("below/text", text.as_bytes()),
+        ("below/noise", &noise),
+        ("other", &text.as_bytes()[..1 << 20]),
+    ];
+    for (name, content) in contents {
+        fs::write(scratch.inside(name), content).unwrap();
+    }
+    let stored = |name: &str| {
+        let usage = scratch.asks(["usage", "--files", "--json", &path(name)]);
+        usage["stored_bytes"].as_u64().unwrap()
+    };
+    let compress = |how: &str, target: &str| {
+        let done = scratch.asks(["clean", "coalesce", "--json", how, target]);
+        assert_eq!(done["ended_for_room"], false, "{done}");
+        done
+    };
+    scratch.dendro(["sync", &scratch.mount_point()]).succeeds();
+    let before = stored("below");
+    let trial = ["clean", "coalesce", "-n", "--compress=zstd:9", &path("below")];
+    let said = scratch.dendro(trial).succeeds().out;
+    assert!(said.contains("zstd:9 would make "), "{said}");
+    assert_eq!(stored("below"), before);
+    let done = compress("--compress=zstd:9", &path("below"));
+    assert_eq!(done["compress"], "zstd:9");
+    assert_eq!(done["saved_bytes"], before - stored("below"));
+    assert!(stored("below/text") < text.len() as u64 / 4, "{done}");
+    assert_eq!(stored("below/noise"), noise.len() as u64);
+    assert!(stored("other") >= 1 << 20);
+    let done = compress("--compress", &scratch.mount_point());
+    assert_eq!(done["compress"], "zstd:3");
+    assert!(stored("other") < 1 << 18, "{done}");
+    let wrong = ["clean", "coalesce", "--compress=gzip", &path("other")];
+    scratch.dendro(wrong).fails(2, &["gzip", "lz4"]);
+    scratch.umount();
+    scratch.verify();
+    scratch.mount();
+    for (name, content) in contents {
+        assert!(fs::read(scratch.inside(name)).unwrap() == content, "{name}");
+    }
+    scratch.umount();
 }
 
 #[test]

@@ -296,6 +296,7 @@ fn try_the_mount(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "clean status", &[mount]);
     printed.run(scratch, "clean run", &["-n", "1", mount]);
     printed.run(scratch, "clean coalesce", &[mount]);
+    printed.run(scratch, "clean coalesce", &["-n", "--compress", mount]);
     printed.run(scratch, "scrub status", &[mount]);
     printed.run(scratch, "scrub start", &["--wait", mount]);
     // So much that it takes minutes.

@@ -1,4 +1,4 @@
-//! `dendro clean coalesce`: writes scattered files in one piece.
+//! `dendro clean coalesce`: writes scattered files in one piece, and compresses what is there.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,6 +6,7 @@ use std::path::Path;
 
 use dendro_control::Client;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
+use dendro_control::versions::VersionName;
 use dendro_daemon::text;
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use crate::offline;
 use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target::below::files_below;
-use crate::target::{self, Served, Target};
+use crate::target::{self, Keeper, Place, Served};
 
 /// The root directory of every view; its number is the same in all.
 const ROOT_INODE: u64 = 1;
@@ -33,6 +34,10 @@ struct Outcome<'a> {
     pieces_after: u64,
     /// Bytes that were written again, or would be.
     moved_bytes: u64,
+    /// How many bytes more these took before; `None` where a daemon of an older version does it.
+    saved_bytes: Option<u64>,
+    /// What was compressed with.
+    compress: Option<&'a str>,
     /// Bytes left as they are because something in their mebibyte cannot be read.
     unreadable_bytes: u64,
     /// Whether it ended early because there were too few clean segments.
@@ -40,22 +45,31 @@ struct Outcome<'a> {
 }
 
 pub(crate) fn run(args: &CoalesceArgs, quiet: bool) -> Result<(), Failure> {
+    let Place { keeper, version, path } = target::find_version(&args.target)?;
+    let request = CoalesceRequest {
+        of: Some(version).filter(|version| *version != VersionName::default()),
+        dry_run: args.dry_run,
+        compress: args.compress.clone(),
+        ..CoalesceRequest::default()
+    };
     let progress = Progress::new(quiet);
-    let done = match target::find(&args.target)? {
-        Target::Mounted(served) => coalesce_mounted(args, &served, &progress),
-        Target::Unmounted(source) => {
-            offline::coalesce(&source, args.dry_run, |done| progress.show(how_far(done)))
+    let done = match keeper {
+        Keeper::Daemon(served) => coalesce_mounted(&path, request, &served, &progress),
+        Keeper::Offline(source) => {
+            offline::coalesce(&source, request, |done| progress.show(how_far(done)))
         }
     };
     drop(progress);
     let done = done?;
     let outcome = Outcome {
-        target: &args.target.display().to_string(),
+        target: &args.target,
         dry_run: args.dry_run,
         page_bytes: done.page_bytes,
         pieces_before: done.pieces_before,
         pieces_after: done.pieces_after,
         moved_bytes: done.moved_bytes,
+        saved_bytes: done.saved_bytes,
+        compress: done.compress.as_deref(),
         unreadable_bytes: done.unreadable << 20,
         ended_for_room: done.lacks_room,
     };
@@ -79,6 +93,14 @@ fn outcome_text(outcome: &Outcome<'_>) -> String {
              again\n"
         ),
     };
+    if let (Some(compress), Some(saved_bytes)) = (outcome.compress, outcome.saved_bytes) {
+        let before = text::size(outcome.moved_bytes + saved_bytes);
+        let makes = if outcome.dry_run { "would make" } else { "made" };
+        report += &match text::size(saved_bytes) {
+            _ if saved_bytes == 0 => format!("{compress} {makes} nothing smaller\n"),
+            less => format!("{compress} {makes} {before} into {moved}: {less} less\n"),
+        };
+    }
     if outcome.unreadable_bytes > 0 {
         report += &format!(
             "{} were left as they are: blocks in them are damaged\n",
@@ -92,34 +114,35 @@ fn outcome_text(outcome: &Outcome<'_>) -> String {
 }
 
 fn coalesce_mounted(
-    args: &CoalesceArgs,
+    path: &Path,
+    request: CoalesceRequest,
     served: &Served,
     progress: &Progress,
 ) -> Result<Coalesced, Failure> {
     let lists = match &served.view {
         None => None,
-        Some(_) => lists_below(&args.target)?,
+        Some(_) => lists_below(path)?,
     };
-    if !args.dry_run {
+    if !request.dry_run {
         // Data that are still in memory cannot be moved.
         let synced = served.client.sync();
         synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
     }
-    coalesce_lists(served, lists.as_deref(), args.dry_run, |all| progress.show(how_far(all)))
+    coalesce_lists(served, lists.as_deref(), request, |all| progress.show(how_far(all)))
 }
 
-/// Coalesces these lists, or all; `show` is called with what was done so far.
+/// Has these lists coalesced, or all, as `request` says; `show` is called with what was done so
+/// far.
 pub(crate) fn coalesce_lists(
     served: &Served,
     lists: Option<&[u64]>,
-    dry_run: bool,
+    request: CoalesceRequest,
     mut show: impl FnMut(&Coalesced),
 ) -> Result<Coalesced, Failure> {
     let request = |lists: Option<&[u64]>| CoalesceRequest {
         mount: served.device().map(str::to_owned),
         lists: lists.map(<[u64]>::to_vec),
-        from: None,
-        dry_run,
+        ..request.clone()
     };
     let mut all = Coalesced::default();
     match lists {
@@ -145,6 +168,10 @@ fn coalesce_some(
 ) -> Result<(), Failure> {
     loop {
         let done = client.coalesce(request.clone())?;
+        let is_new = request.of.is_some() || request.compress.is_some();
+        if is_new && done.saved_bytes.is_none() {
+            return Err(Failure::new("the daemon is of an older version; mount the volume again"));
+        }
         all.add(&done);
         show(all);
         let Some(next) = done.next.filter(|_| !done.lacks_room) else { return Ok(()) };
@@ -167,5 +194,7 @@ fn lists_below(path: &Path) -> Result<Option<Vec<u64>>, Failure> {
 /// The text of the progress line.
 fn how_far(done: &Coalesced) -> String {
     let (looked_at, moved) = (text::size(done.page_bytes), text::size(done.moved_bytes));
-    format!("{looked_at} looked at, {moved} written again")
+    let saved = done.saved_bytes.filter(|_| done.compress.is_some());
+    let saved = saved.map(|bytes| format!(", {} less", text::size(bytes))).unwrap_or_default();
+    format!("{looked_at} looked at, {moved} written again{saved}")
 }

@@ -2,6 +2,7 @@
 //! references to other pages.
 
 mod block;
+mod cleaning;
 
 /// The text on the page of a command.
 #[derive(Clone, Copy)]
@@ -517,13 +518,7 @@ const PAGES: &[(&str, Page)] = &[
             DEVICES,
         ),
     ),
-    (
-        "dendro-clean-coalesce",
-        plain(
-            &[("What it would come to for one directory:", "dendro clean coalesce -n mnt/db")],
-            CLEANING,
-        ),
-    ),
+    ("dendro-clean-coalesce", plain(cleaning::COALESCE, CLEANING)),
     (
         "dendro-clean-suspend",
         plain(&[("While something is measured:", "dendro clean suspend mnt")], CLEANING),

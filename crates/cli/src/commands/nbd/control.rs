@@ -1,5 +1,6 @@
 //! What `dendro nbd` answers at its control socket: facts about the volume, and requests about
-//! versions and block devices, none of which takes a device away from a client that has it open.
+//! versions and block devices, and to coalesce these, none of which takes a device away from a
+//! client that has it open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +13,15 @@ use dendro_control::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
     Places, Released, Segments, SegmentsRequest,
 };
+use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Cleaning, Facts, MountNamed, Pong, ServedInfo, Server, VolumeInfo, socket,
 };
-use dendro_daemon::block_devices;
 use dendro_daemon::unmounted::{Unmounted, met_damage};
 use dendro_daemon::volume::devices::Devices;
 use dendro_daemon::volume::{clock, describe};
+use dendro_daemon::{block_devices, cleaning};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions};
 use dendro_logdisk::LogDisk;
 use dendro_nbd::Activity;
@@ -129,6 +131,14 @@ impl Admin for BlockAdmin<'_> {
     fn block_devices(&self, request: &BlockDevicesRequest) -> Answer<Vec<BlockDeviceInfo>> {
         let connections = self.activity.connections();
         block_devices::answer(&self.exports, &connections, request).map_err(refuse)
+    }
+
+    fn coalesce(
+        &self,
+        _mount: Option<MountNamed<'_>>,
+        request: &CoalesceRequest,
+    ) -> Answer<Coalesced> {
+        cleaning::coalesce(&self.disk, self.disk.versions().main_head(), request)
     }
 
     fn sync(&self) -> Answer<()> {

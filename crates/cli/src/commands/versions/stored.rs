@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use dendro_control::coalescing::CoalesceRequest;
 use dendro_daemon::text;
 use serde::Serialize;
 
@@ -36,7 +37,8 @@ pub(super) fn files(path: &Path, as_json: bool) -> Result<(), Failure> {
     flush_kernel(&served);
     let files = files_below(path)?;
     let lists: Vec<u64> = files.keys().copied().collect();
-    let done = coalesce_lists(&served, Some(&lists), true, |_| {})?;
+    let trial = CoalesceRequest { dry_run: true, ..CoalesceRequest::default() };
+    let done = coalesce_lists(&served, Some(&lists), trial, |_| {})?;
     if done.page_bytes > 0 && done.stored_bytes == 0 {
         return Err(fail("the daemon is of an older version; mount the volume again"));
     }
