@@ -81,8 +81,8 @@ pub fn open_device_alone(
     open_when_free(source, &options, read_only, open)
 }
 
-/// Takes a device out of its volume, of which no other device need be there, and returns the UUID of
-/// the volume; `None`: it is no device of a volume on several. It waits as [`open_when_free`] does.
+/// Takes a device out of its volume, of which no other device need be there, as [`open_when_free`]
+/// does. Returns the UUID of the volume; `None`: the device is none of a volume on several.
 ///
 /// # Errors
 /// Why that is not possible, for the user.

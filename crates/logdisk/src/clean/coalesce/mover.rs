@@ -64,8 +64,7 @@ impl Mover {
     }
 
     /// Finds the first stretch with pages from `from` on, in the lists before `until`, or the place
-    /// where the search continues.
-    /// All of its blocks are to be read if `is_whole`.
+    /// where the search continues. All of its blocks are to be read if `is_whole`.
     pub(super) fn find_stretch(
         &self,
         view: View,
