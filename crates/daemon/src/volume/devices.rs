@@ -81,7 +81,7 @@ pub fn open_device_alone(
     open_when_free(source, &options, read_only, open)
 }
 
-/// Takes a device out of its volume, of which no other device need be there, as [`open_when_free`]
+/// Takes a device out of its volume, of which no other device need be there, as `open_when_free`
 /// does. Returns the UUID of the volume; `None`: the device is none of a volume on several.
 ///
 /// # Errors
