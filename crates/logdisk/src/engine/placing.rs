@@ -78,7 +78,12 @@ impl Engine {
         let (_, content) = &named[0];
         let (pages, short) = content.room();
         let record_bytes = page_record_bytes(named.len());
-        let fits = |partial: &Partial| partial.fits(pages, short, record_bytes);
+        // Segments that are filled in order leave no block between them, so that an image has long
+        // extents.
+        let fits = |partial: &Partial| {
+            partial.fits(pages, short, record_bytes)
+                || (content.is_whole() && partial.fits_up_to_the_end(pages, record_bytes))
+        };
         if !self.streams.all[number].open.as_ref().is_some_and(fits) {
             self.close_stream(number);
             self.open_stream(number)?;

@@ -340,6 +340,16 @@ impl Partial {
         self.tail + pages * PAGE_SIZE + short + align_up_usize(records, PAGE_SIZE) <= self.capacity
     }
 
+    /// Whether this much more fits if the records get no block of their own, because all of them
+    /// lie behind the header, where no short blocks are. Until it is closed, no other records and
+    /// no short blocks may be added then, unless [`Self::fits`] allows them.
+    pub(crate) fn fits_up_to_the_end(&self, pages: usize, record_bytes: usize) -> bool {
+        let records = self.records.len() - self.void_bytes + record_bytes;
+        !self.has_short_blocks()
+            && HEADER_LEN_BYTES + records <= PAGE_SIZE
+            && self.tail + pages * PAGE_SIZE <= self.capacity
+    }
+
     /// The offset of `addr` in the buffer, if `addr` lies in this partial segment.
     pub(crate) fn offset_of(&self, addr: Addr) -> Option<usize> {
         let offset = addr.0.checked_sub(self.base.0)?.checked_mul(GRAIN_SIZE as u64)?;
