@@ -1,15 +1,18 @@
 //! A volume of known contents.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dendro_base::units::KIB;
 use dendro_base::{Clock, ManualClock, Rng, Uuid};
+use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
     Aru, ClientKind, CommitSeq, Lid, ListCompression, ListHints, Locality, LogicalDisk,
     MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
 };
 use dendro_format::Compression;
+use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Place, format};
 use dendro_policy::{Classes, Scatter};
 
@@ -51,11 +54,13 @@ pub enum Contents {
     BackedUp,
     /// As the first, with lists that were made again before what they had was removed.
     Remade,
+    /// As the first, on a device that cannot write some places.
+    Retired,
 }
 
 impl Contents {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Plain,
         Self::Versions,
         Self::History,
@@ -72,6 +77,7 @@ impl Contents {
         Self::Block,
         Self::BackedUp,
         Self::Remade,
+        Self::Retired,
     ];
 }
 
@@ -89,8 +95,31 @@ pub enum End {
 /// # Errors
 /// When the engine refuses.
 pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
-    let memory = Arc::new(MemoryDevice::new(DEVICE_LEN_BYTES));
-    let device: Arc<dyn Device> = Arc::clone(&memory) as Arc<dyn Device>;
+    if contents == Contents::Retired {
+        return image_with_rests(contents, end);
+    }
+    let device = Arc::new(MemoryDevice::new(DEVICE_LEN_BYTES));
+    fill(Arc::clone(&device) as Arc<dyn Device>, contents, end, &|| ())?;
+    Ok(device.to_bytes())
+}
+
+/// The same on a device that does not clear what it discards.
+///
+/// # Errors
+/// When the engine refuses.
+pub fn image_with_rests(contents: Contents, end: End) -> Result<Vec<u8>> {
+    let device = Arc::new(SimDevice::new(DEVICE_LEN_BYTES, 0));
+    let begin = || {
+        if contents == Contents::Retired {
+            break_places(&device);
+        }
+    };
+    fill(Arc::clone(&device) as Arc<dyn Device>, contents, end, &begin)?;
+    Ok(device.to_bytes())
+}
+
+/// Makes the volume on a device, and calls `begin` before the first unit.
+fn fill(device: Arc<dyn Device>, contents: Contents, end: End, begin: &dyn Fn()) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions {
         is_allocated: contents == Contents::BackedUp,
@@ -130,12 +159,17 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Plain => 400,
         _ => 100,
     };
+    begin();
     first_part(&disk, list_count)?;
     disk.shut_down()?;
     drop(disk);
     let disk = open()?;
     match contents {
-        Contents::Plain | Contents::Mirrored | Contents::Growing | Contents::BackedUp => {}
+        Contents::Plain
+        | Contents::Mirrored
+        | Contents::Growing
+        | Contents::BackedUp
+        | Contents::Retired => {}
         Contents::Versions => versions(&disk)?,
         Contents::History => history(&disk)?,
         Contents::Reuse => overwrite(&disk)?,
@@ -150,10 +184,27 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     }
     second_part(&disk)?;
     match end {
-        End::Clean => disk.shut_down()?,
-        End::Crashed => disk.flush(CommitSeq::LATEST)?,
+        End::Clean => disk.shut_down(),
+        End::Crashed => disk.flush(CommitSeq::LATEST),
     }
-    Ok(memory.to_bytes())
+}
+
+/// From now on, the device cannot write the place of every second write to its segments, until
+/// there are many such places.
+fn break_places(device: &SimDevice) {
+    let (mut count, mut bad) = (0_usize, Vec::<Range<u64>>::new());
+    let is_bad = move |offset: u64, len_bytes: u64| {
+        let place = offset..offset + len_bytes;
+        if bad.iter().any(|bad| place.start < bad.end && bad.start < place.end) {
+            return true;
+        }
+        count += 1;
+        let breaks =
+            count.is_multiple_of(2) && bad.len() < 6 && len_bytes > SUPERBLOCK_LEN_BYTES as u64;
+        bad.extend(breaks.then_some(place));
+        breaks
+    };
+    device.inject(Fault::fail(Call::Write).forever().when(is_bad));
 }
 
 fn commit<'a>(disk: &LogDisk, ops: impl IntoIterator<Item = Op<'a>>) -> Result<()> {

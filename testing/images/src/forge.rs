@@ -16,7 +16,7 @@ use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_format::testing::mutate;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::{
-    ChildPtr, Entries, Key, NodePtr, PartialHeader, Value, checksum, checksum_append, node,
+    Addr, ChildPtr, Entries, Key, NodePtr, PartialHeader, Value, checksum, checksum_append, node,
 };
 
 pub use self::lies::by_input;
@@ -24,6 +24,8 @@ pub use self::lies::by_input;
 /// An image that can be forged.
 pub struct Forge {
     image: Vec<u8>,
+    /// The parts of segments that lie elsewhere.
+    moved: Vec<Moved>,
     superblock_at: usize,
     checkpoint: Range<usize>,
     /// The map's nodes, children before parents.
@@ -34,6 +36,7 @@ pub struct Forge {
 
 struct ForgedNode {
     place: NodePtr,
+    range: Range<usize>,
     parent: Option<Range<usize>>,
     level: u8,
     /// Whether it is a leaf that names blocks.
@@ -44,7 +47,7 @@ struct ForgedNode {
 
 impl ForgedNode {
     fn range(&self) -> Range<usize> {
-        range(&self.place)
+        self.range.clone()
     }
 }
 
@@ -53,9 +56,17 @@ struct ForgedPartial {
     records: Range<usize>,
 }
 
-fn range(place: &NodePtr) -> Range<usize> {
-    let start = place.addr.bytes() as usize;
-    start..start + place.len_bytes as usize
+/// A part of a retired segment, which lies elsewhere.
+struct Moved {
+    from: Range<usize>,
+    to: usize,
+}
+
+/// Where what has this address lies in the image.
+fn place_of(addr: Addr, moved: &[Moved]) -> usize {
+    let at = addr.bytes() as usize;
+    let part = moved.iter().find(|part| part.from.contains(&at));
+    part.map_or(at, |part| part.to + (at - part.from.start))
 }
 
 impl Forge {
@@ -67,13 +78,21 @@ impl Forge {
         let device = MemoryDevice::from_bytes(image);
         let volume = Volume::open(&device)?;
         let found = volume.superblocks().current();
-        let start = found.superblock.checkpoint_addr.bytes() as usize;
+        let layout = volume.layout();
+        let parts = found.superblock.retired.iter().filter_map(|one| one.moved_range(layout));
+        let parts = parts.map(|(from, len_bytes, to)| Moved {
+            from: from as usize..(from + len_bytes) as usize,
+            to: to as usize,
+        });
+        let moved: Vec<_> = parts.collect();
+        let start = place_of(found.superblock.checkpoint_addr, &moved);
         let checkpoint = volume.checkpoint()?;
         let mut parents: HashMap<NodePtr, Range<usize>> = HashMap::new();
         let mut nodes = Vec::new();
         for node in volume.nodes(&checkpoint) {
             let node = node?;
-            let range = range(&node.place);
+            let start = place_of(node.place.addr, &moved);
+            let range = start..start + node.place.len_bytes as usize;
             if let Entries::Inner(children) = &node.entries {
                 let place = |(_, child): &(_, ChildPtr)| (child.place, range.clone());
                 parents.extend(children.iter().map(place));
@@ -84,6 +103,7 @@ impl Forge {
             };
             nodes.push(ForgedNode {
                 place: node.place,
+                range,
                 parent: parents.remove(&node.place),
                 level: node.info.level,
                 has_blocks: has(|(_, value)| matches!(value, Value::Chunk(_))),
@@ -91,10 +111,10 @@ impl Forge {
             });
         }
         nodes.reverse();
-        let layout = volume.layout();
         let log = volume.log(&checkpoint).map(|partial| {
             let PartialHeader { segment, offset_bytes, .. } = partial.header;
-            let start = layout.segment_offset(segment) as usize + offset_bytes as usize;
+            let start = layout.segment_offset(segment) + u64::from(offset_bytes);
+            let start = place_of(Addr::from_bytes(start), &moved);
             let records = start + partial.header.records_offset_bytes as usize;
             let records = records..records + partial.header.records_len_bytes as usize;
             ForgedPartial { start, records }
@@ -105,6 +125,7 @@ impl Forge {
             checkpoint: start..start + found.superblock.checkpoint_len_bytes as usize,
             nodes,
             log: log.collect(),
+            moved,
         })
     }
 
@@ -214,7 +235,7 @@ impl Forge {
         let mut entries = before.clone();
         change(&mut entries);
         let place = self.nodes[which].place;
-        let bytes = &mut image[range(&place)];
+        let bytes = &mut image[self.nodes[which].range()];
         if let Entries::Leaf(entries) = &mut entries {
             fit(&info, entries, bytes.len());
         }

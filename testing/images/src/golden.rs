@@ -49,6 +49,7 @@ fn kind(contents: Contents) -> &'static str {
         Contents::Block => "-block",
         Contents::BackedUp => "-backed-up",
         Contents::Remade => "-remade",
+        Contents::Retired => "-retired",
     }
 }
 

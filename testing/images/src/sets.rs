@@ -1,6 +1,6 @@
 //! A volume on several devices: the images of its members, which are kept together.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
@@ -72,6 +72,22 @@ pub fn open<D: Device + 'static>(
 ) -> Result<LogDisk, Failed> {
     let options = OpenOptions { read_only, is_on_set: true, ..OpenOptions::default() };
     Ok(LogDisk::open(Arc::clone(set) as Arc<dyn Device>, options, clock())?)
+}
+
+/// Writes the members of a mirror, `one.img` and `two.img`, to a folder.
+///
+/// # Errors
+/// When the images cannot be read, or the folder cannot be written.
+///
+/// # Panics
+/// If there is no image of a mirror.
+pub fn lay_out_mirror(folder: &Path) -> Result<(), Failed> {
+    let mirror = all()?.into_iter().find(|set| set.name.ends_with("-mirror-clean"));
+    let members = mirror.expect("there is one").members;
+    for (name, member) in ["one.img", "two.img"].into_iter().zip(members) {
+        fs::write(folder.join(name), member)?;
+    }
+    Ok(())
 }
 
 fn clock() -> Arc<dyn Clock> {

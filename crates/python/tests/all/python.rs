@@ -1,21 +1,9 @@
 //! The Python tests, examples and documents.
 
-use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
 use crate::interpreter::{interpreter, lay_out, root};
-
-/// Makes a directory with the images of a mirror.
-fn lay_out_mirror(dir: &Path) {
-    let sets = dendro_images::sets::all().expect("the images can be read");
-    let mirror = sets.into_iter().find(|set| set.name.ends_with("-mirror-clean"));
-    let members = mirror.expect("there is one").members;
-    fs::create_dir(dir).expect("the folder is new");
-    for (name, member) in ["one.img", "two.img"].into_iter().zip(members) {
-        fs::write(dir.join(name), member).expect("there is room");
-    }
-}
 
 #[test]
 fn the_python_tests_pass() {
@@ -26,7 +14,8 @@ fn the_python_tests_pass() {
     let dir = tempfile::tempdir().expect("there is room");
     lay_out(dir.path());
     let mirror = dir.path().join("mirror");
-    lay_out_mirror(&mirror);
+    fs::create_dir(&mirror).expect("the folder is new");
+    dendro_images::sets::lay_out_mirror(&mirror).expect("the images can be read");
     let mut pytest = Command::new(interpreter());
     pytest.args(["-B", "-m", "pytest", "-q", "-rs", "--rootdir"]).arg(root());
     let pytest = pytest.env("PYTHONPATH", dir.path()).env("TMPDIR", dir.path());

@@ -13,7 +13,7 @@ use dendro_format::{
     CHUNK_PAGES, Entries, Key, MAX_PAGE_COUNT, NodePtr, PageRef, Record, Space, Value, checksum,
 };
 
-use super::Forge;
+use super::{Forge, place_of};
 
 /// The most lies of one input.
 const MAX_LIES: usize = 4;
@@ -197,7 +197,7 @@ impl Forge {
             }
             _ => {}
         }
-        let start = page.addr.bytes() as usize;
+        let start = place_of(page.addr, &self.moved);
         if let Some(bytes) = image.get(start..start + usize::from(page.len_bytes)) {
             page.crc32c = checksum(bytes);
         }

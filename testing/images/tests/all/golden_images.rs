@@ -7,8 +7,8 @@ use dendro_check::{FindingKind, Options, Volume, verify};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, View};
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_RETIRED,
-    INCOMPATIBLE_VERSIONS, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE,
+    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_GROWS, INCOMPATIBLE_VERSIONS,
+    KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE,
 };
 use dendro_format::{CHUNK_PAGES, Superblock, Value};
 use dendro_images::contents::{Contents, End, image};
@@ -66,8 +66,7 @@ fn the_images_have_every_feature_that_a_volume_may_have() {
         superblocks.push(superblock(&set));
     }
     let has = |flags: fn(&Superblock) -> u64| superblocks.iter().map(flags).fold(0, |a, b| a | b);
-    // Only a device with places that cannot be written has retired segments.
-    assert_eq!(has(|it| it.incompatible), KNOWN_INCOMPATIBLE & !INCOMPATIBLE_RETIRED);
+    assert_eq!(has(|it| it.incompatible), KNOWN_INCOMPATIBLE);
     assert_eq!(has(|it| it.read_only), KNOWN_READ_ONLY_COMPATIBLE);
     // Copies of metadata are made of volumes, and not written to.
     assert_eq!(
