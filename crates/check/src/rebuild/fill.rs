@@ -9,7 +9,7 @@ use dendro_format::{Entries, Hints, Key, SegmentNo, Space, Value};
 use super::claims::Claim;
 use super::gaps::Gap;
 use super::history::History;
-use super::replay::{Aged, Filled, Replay};
+use super::replay::{Aged, Filled, Replay, UnknownMoves};
 use super::report::{Restored, Source};
 use super::slices::Slice;
 use crate::read::Volume;
@@ -21,7 +21,7 @@ pub(super) struct Content {
     pub(super) segments: BTreeSet<SegmentNo>,
     /// What was restored, and from what.
     pub(super) restored: Vec<Restored>,
-    pub(super) unknown_move_count: u64,
+    pub(super) unknown_moves: UnknownMoves,
 }
 
 /// What all slices are filled from.
@@ -43,7 +43,7 @@ impl Filler<'_> {
             max_page_count: layout.len_bytes() / 8,
             filled: Filled::new(),
             deleted: BTreeSet::new(),
-            unknown_move_count: 0,
+            unknown_moves: UnknownMoves::new(),
         };
         let mut segments = BTreeSet::new();
         for claim in slice.claims {
@@ -58,13 +58,13 @@ impl Filler<'_> {
             }
         }
         segments.extend(replay.apply(self.volume, self.history));
-        let Replay { mut filled, deleted, unknown_move_count, .. } = replay;
+        let Replay { mut filled, deleted, unknown_moves, .. } = replay;
         // Usage is counted anew.
         filled.retain(|key, _| key.list != USAGE_LIST);
         drop_skips(&mut filled);
         self.restore_lists(&mut filled, slice, &deleted);
         let restored = self.restored(slice);
-        Content { filled, segments, restored, unknown_move_count }
+        Content { filled, segments, restored, unknown_moves }
     }
 
     /// Restores the entries of lists of which only the content is left, or to which the log behind

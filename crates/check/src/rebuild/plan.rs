@@ -16,6 +16,7 @@ use super::claims::claim;
 use super::fill::Filler;
 use super::history::History;
 use super::memory::Memory;
+use super::replay::UnknownMoves;
 use super::report::{LostPages, Restored};
 use super::slices::{Slice, slices};
 use super::sweep::Sweep;
@@ -216,10 +217,11 @@ impl Plan {
             has_versions: self.has_versions,
             later: &self.later,
         };
+        let mut unknown_moves = UnknownMoves::new();
         for slice in slices {
             let content = filler.fill(&slice);
             needed.extend(content.segments);
-            self.unknown_move_count += content.unknown_move_count;
+            unknown_moves.extend(content.unknown_moves);
             let is_empty =
                 |part: &Restored| content.filled.range(part.from..part.to).next().is_none();
             let stale: Vec<_> =
@@ -253,6 +255,7 @@ impl Plan {
             }
             self.memory.check(account.memory_bytes())?;
         }
+        self.unknown_move_count += unknown_moves.len() as u64;
         Ok(())
     }
 

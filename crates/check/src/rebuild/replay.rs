@@ -43,6 +43,9 @@ struct Context {
 /// Records of a unit that has not ended, and the version that they start with.
 type Begun = (Arc<Partial>, Range<u32>, Context);
 
+/// Each by the number of its partial segment, and by its place there. Several slices may meet one.
+pub(super) type UnknownMoves = BTreeSet<(u64, u32)>;
+
 /// A slice of the gaps while the log is applied to it.
 pub(super) struct Replay<'a> {
     pub(super) slice: &'a Slice<'a>,
@@ -54,7 +57,7 @@ pub(super) struct Replay<'a> {
     /// Lists that records delete.
     pub(super) deleted: BTreeSet<u64>,
     /// Records that could not be applied, because it is not known what they moved.
-    pub(super) unknown_move_count: u64,
+    pub(super) unknown_moves: UnknownMoves,
 }
 
 impl Replay<'_> {
@@ -174,6 +177,9 @@ impl Replay<'_> {
                 Record::Version { branch, epoch, is_moved } => {
                     context = Context { branch, epoch, is_moved };
                 }
+                move_record if self.is_unknown_move(&move_record) => {
+                    self.unknown_moves.insert((seq, record.offset_bytes));
+                }
                 record => self.apply_record(&record, context, seq),
             }
         }
@@ -216,20 +222,28 @@ impl Replay<'_> {
             Record::PunchPages { list, first_page, count } => {
                 self.punch(list, first_page..first_page.saturating_add(count), context, seq);
             }
-            Record::MovePages { from, to, .. }
-            | Record::SwapPages { a: from, b: to }
-            | Record::SwapRange { a: from, b: to, .. } => {
-                let gaps = self.slice.gaps();
-                let is_here =
-                    |list| gaps.meet(&Key::first(list, Space::Chunks, 0), &Key { list, ..END });
-                self.unknown_move_count += u64::from(is_here(from) || is_here(to));
-            }
             Record::ZeroPages { .. }
+            | Record::MovePages { .. }
+            | Record::SwapPages { .. }
+            | Record::SwapRange { .. }
             | Record::Node { .. }
             | Record::Version { .. }
             | Record::Reuse { .. }
             | Record::Checkpoint { .. } => {}
         }
+    }
+
+    /// Whether a record moves pages from or to a part of the slice.
+    fn is_unknown_move(&self, record: &Record<'_>) -> bool {
+        let (Record::MovePages { from, to, .. }
+        | Record::SwapPages { a: from, b: to }
+        | Record::SwapRange { a: from, b: to, .. }) = *record
+        else {
+            return false;
+        };
+        let gaps = self.slice.gaps();
+        let is_here = |list| gaps.meet(&Key::first(list, Space::Chunks, 0), &Key { list, ..END });
+        is_here(from) || is_here(to)
     }
 
     fn put(&mut self, key: Key, value: Value, seq: u64) {
