@@ -80,7 +80,9 @@ impl Devices {
 
     /// How many connections to `view` there are.
     pub(crate) fn open_count(&self, view: View) -> usize {
-        self.open_views().into_iter().filter(|open| *open == view).count()
+        let open = self.shared.open.lock();
+        let opened = [false, true].into_iter().filter_map(|mode| open.get(&(view, mode)));
+        opened.map(Weak::strong_count).sum()
     }
 
     /// Those of `connections` that have `view` open.

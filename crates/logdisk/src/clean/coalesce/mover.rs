@@ -6,7 +6,7 @@ use dendro_device::AlignedBuf;
 use dendro_disk::{Lid, Result, View};
 
 use super::place::Place;
-use super::stretch::{RunSearch, Span, Stretch};
+use super::stretch::{RunSearch, Span, Stretch, Wanted};
 use crate::checkpoint::{Checkpointer, unless_put_off};
 use crate::clean::named_page::NamedPage;
 use crate::clean::packed::footprint;
@@ -73,19 +73,21 @@ impl Mover {
         is_whole: bool,
     ) -> Result<RunSearch> {
         let until = until.min(Lid::CLIENT_END).0;
-        let settings = self.accounts.clean_settings().coalescing;
-        self.volume.look(|engine, nodes| {
-            engine.stretch_from(view, from, until, &settings, is_whole, nodes)
-        })
+        let wanted = self.wanted(is_whole);
+        self.volume.look(|engine, nodes| engine.stretch_from(view, from, until, &wanted, nodes))
     }
 
     /// The stretch of `span` as it is now.
     pub(super) fn stretch_of(&self, view: View, span: Span, is_whole: bool) -> Result<Stretch> {
-        let settings = self.accounts.clean_settings().coalescing;
+        let wanted = self.wanted(is_whole);
         self.volume.look(|engine, nodes| {
             let ancestry = engine.state().versions().ancestry(view)?;
-            engine.stretch_of(ancestry, span.clone(), &settings, is_whole, nodes)
+            engine.stretch_of(ancestry, span.clone(), &wanted, nodes)
         })
+    }
+
+    fn wanted(&self, is_whole: bool) -> Wanted {
+        Wanted { settings: self.accounts.clean_settings().coalescing, is_whole }
     }
 
     /// What compresses the blocks that are moved.
@@ -119,16 +121,10 @@ impl Mover {
         if !is_trial && !self.make_room(stretch, is_asked_for)? {
             return Ok(Moved::NoRoom);
         }
-        let mut bytes = AlignedBuf::zeroed(stretch.buffer_bytes);
-        for batch in stretch.fetches.chunks(BATCH_LEN) {
-            if !is_wanted() {
-                return Ok(Moved::Stopped);
-            }
-            // Moving damaged blocks would destroy the evidence.
-            if self.volume.fetch(batch, &mut bytes).is_err() {
-                return Ok(Moved::Unreadable);
-            }
-        }
+        let bytes = match self.fetch_scattered(stretch, is_wanted) {
+            Ok(bytes) => bytes,
+            Err(ended) => return Ok(ended),
+        };
         let stored: Vec<_> = (stretch.scattered.iter().zip(&stretch.places))
             .map(|(block, place)| (*block, Content::stored(&bytes[*place..], &block.page)))
             .collect();
@@ -173,6 +169,23 @@ impl Mover {
         }
         let is_stuck = moved == 0 && !has_room;
         Ok(if is_stuck { Moved::NoRoom } else { Moved::Bytes { moved, saved } })
+    }
+
+    /// Reads the scattered blocks of a stretch, while `is_wanted` returns true.
+    fn fetch_scattered(
+        &self,
+        stretch: &Stretch,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> std::result::Result<AlignedBuf, Moved> {
+        let mut bytes = AlignedBuf::zeroed(stretch.buffer_bytes);
+        for batch in stretch.fetches.chunks(BATCH_LEN) {
+            if !is_wanted() {
+                return Err(Moved::Stopped);
+            }
+            // Moving damaged blocks would destroy the evidence.
+            self.volume.fetch(batch, &mut bytes).map_err(|_| Moved::Unreadable)?;
+        }
+        Ok(bytes)
     }
 
     /// Whether there is room to move a stretch; after a checkpoint if it is to free segments.

@@ -50,6 +50,15 @@ pub(super) enum RunSearch {
     Here(Stretch),
 }
 
+/// Which blocks of a stretch are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// They say which pieces are small.
+    pub(super) settings: CoalesceSettings,
+    /// All blocks are wanted, not only those of small pieces.
+    pub(super) is_whole: bool,
+}
+
 /// What a stretch consists of: a stretch of one list, or short lists that are neighbours.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Span {
@@ -134,14 +143,13 @@ fn order(block: &NamedPage) -> (bool, dendro_format::Addr) {
 
 impl Engine {
     /// Finds the first stretch from `from` on that has entries in the map, in the lists before
-    /// `until`. All of its blocks are to be read if `is_whole`.
+    /// `until`.
     pub(super) fn stretch_from(
         &self,
         view: View,
         from: Place,
         until: u64,
-        settings: &CoalesceSettings,
-        is_whole: bool,
+        wanted: &Wanted,
         nodes: &dyn Nodes,
     ) -> Outcome<RunSearch> {
         let start = Key::first(from.list, Space::Chunks, from.page / CHUNK_PAGES);
@@ -161,7 +169,7 @@ impl Engine {
         }
         let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;
         let span = Span::of_list(Place { list, page });
-        self.stretch_of(ancestry, span, settings, is_whole, nodes).map(RunSearch::Here)
+        self.stretch_of(ancestry, span, wanted, nodes).map(RunSearch::Here)
     }
 
     /// The stretch of `span` as `ancestry` sees it.
@@ -169,10 +177,10 @@ impl Engine {
         &self,
         ancestry: Ancestry<'_>,
         span: Span,
-        settings: &CoalesceSettings,
-        is_whole: bool,
+        Wanted { settings, is_whole }: &Wanted,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
+        let is_whole = *is_whole;
         let (mut blocks, mut is_clustered, mut near) = (Vec::new(), false, None);
         for place in &span.places {
             // A list may have been deleted since it was found.
