@@ -8,7 +8,8 @@ each work there are two figures, medians of all turns: what is done in a second 
 4 KiB), and the CPU time of the server for each MiB or request. The second one is of use on a machine
 that does other things, too. Behind them is what dendro does of what the others do, the median of the
 turns again. Before each work, what the kernel has of the server's file is written. The files lie in
-DIRECTORY.
+DIRECTORY. What is asked in blocks of 1 MiB is also done with direct I/O on a file there without a
+server, which is what the device can do; in the last column, what dendro does of that.
 """
 
 import argparse
@@ -22,6 +23,8 @@ import sys
 import tempfile
 import time
 
+# Direct I/O, without a server.
+DEVICE = "device"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Nothing of the file is in the kernel's cache then.
@@ -80,19 +83,36 @@ def cpu_s(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def measure(work, uri, pid, seconds, size_mib):
-    _, options = work
-    command = ["fio", "--name=speed", "--ioengine=nbd", f"--uri={uri}", f"--size={size_mib}M"]
-    command += ["--output-format=json", "--time_based", f"--runtime={seconds}", *options.split()]
+def measure_server(work, uri, pid, seconds, size_mib):
+    """What a server does in a second, and its CPU time in µs for each of that."""
     before = cpu_s(pid)
+    rate, count = measure(work, ["--ioengine=nbd", f"--uri={uri}"], seconds, size_mib)
+    return rate, (cpu_s(pid) - before) / count * 1e6
+
+
+def measure(work, where, seconds, size_mib):
+    """What is done in a second, and how much was done."""
+    _, options = work
+    command = ["fio", "--name=speed", *where, f"--size={size_mib}M"]
+    command += ["--output-format=json", "--time_based", f"--runtime={seconds}", *options.split()]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     # Remarks come before.
     told = json.loads(said[said.index("{") :])
-    used = cpu_s(pid) - before
     job = told["jobs"][0]
     side = job["read"] if job["read"]["total_ios"] else job["write"]
     count = side["io_bytes"] / (1 << 20) if "--bs=1M" in options else side["total_ios"]
-    return count / (side["runtime"] / 1000), used / count * 1e6
+    return count / (side["runtime"] / 1000), count
+
+
+def ask_device(args, directory, found):
+    """Does what is asked in blocks of 1 MiB with direct I/O, on a new file."""
+    path = directory / "direct"
+    make_empty(path, args.size)
+    for work in WORKS:
+        if "--bs=1M" in work[1]:
+            where = ["--ioengine=io_uring", "--direct=1", f"--filename={path}"]
+            rate, _ = measure(work, where, args.seconds, args.size)
+            found.setdefault((DEVICE, work[0]), []).append((rate, 0))
 
 
 def ask_all(args, directory, found):
@@ -111,7 +131,7 @@ def ask_all(args, directory, found):
         uri = f"nbd+unix:///disk?socket={socket}"
         for work in WORKS:
             settle(path, work[0] == COLD)
-            done = measure(work, uri, server.pid, args.seconds, args.size)
+            done = measure_server(work, uri, server.pid, args.seconds, args.size)
             found.setdefault((name, work[0]), []).append(done)
         server.terminate()
         server.wait()
@@ -131,18 +151,19 @@ def main():
     for turn in range(args.turns):
         with tempfile.TemporaryDirectory(dir=args.directory, prefix="dendro-nbd-") as directory:
             names = ask_all(args, pathlib.Path(directory), found)
+            ask_device(args, pathlib.Path(directory), found)
         print(f"turn {turn + 1} of {args.turns} is done", file=sys.stderr, flush=True)
     print(f"{'':44}" + "".join(f"{name + ': /s, CPU µs':>28}" for name in names)
-          + "".join(f"{'of ' + name:>15}" for name in names[1:]))
+          + "".join(f"{'of ' + name:>15}" for name in [*names[1:], DEVICE]))
     for work, _ in WORKS:
-        rates = [[rate for rate, _ in found[name, work]] for name in names]
+        rates = [[rate for rate, _ in found.get((name, work), [])] for name in [*names, DEVICE]]
         cells = [(statistics.median(rate), statistics.median(cpu for _, cpu in found[name, work]))
                  for name, rate in zip(names, rates)]
         # What one turn has beside what it has for the others.
-        shares = [statistics.median(own / other for own, other in zip(rates[0], others))
-                  for others in rates[1:]]
+        shares = [f"{statistics.median(own / other for own, other in zip(rates[0], others)):.2f}"
+                  if others else "" for others in rates[1:]]
         print(f"{work:44}" + "".join(f"{rate:18.0f}{cpu:10.1f}" for rate, cpu in cells)
-              + "".join(f"{share:15.2f}" for share in shares))
+              + "".join(f"{share:>15}" for share in shares))
 
 
 if __name__ == "__main__":
