@@ -24,7 +24,7 @@ fn a_damaged_volume_never_panics_and_never_reads_wrong_data() {
         let newest = superblock_seq(&golden.image);
         let rng = &mut Rng::new(3);
         let mut opened = 0;
-        for case in 0..300 {
+        for case in 0..150 {
             let mut image = golden.image.clone();
             hostile::damage(rng, &mut image);
             let Some(read) = hostile::exercise(&image) else { continue };
@@ -47,7 +47,7 @@ fn forged_checksums_never_make_it_panic() {
         assert!(untouched == golden.image, "{}", golden.name);
         let targets = forge.targets();
         let rng = &mut Rng::new(17);
-        for _ in 0..400 {
+        for _ in 0..200 {
             let image = forge.forge(|image| {
                 for _ in 0..=rng.below(2) {
                     mutate_one(rng, &targets, image);

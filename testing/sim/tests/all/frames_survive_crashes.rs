@@ -11,7 +11,7 @@ use dendro_sim::campaign::{Effort, Tally, run_images};
 use dendro_sim::crash;
 use dendro_sim::workload;
 
-const IMAGE_COUNT: u64 = 6_000;
+const IMAGE_COUNT: u64 = 4_000;
 
 #[test]
 fn pages_of_frames_survive_crashes_whatever_happened_to_others_of_the_frame() {

@@ -11,7 +11,7 @@ use dendro_sim::log::LogEngine;
 use dendro_sim::workload;
 
 /// What the tests look at at least, all together.
-const IMAGE_COUNT: u64 = 20_000;
+const IMAGE_COUNT: u64 = 12_000;
 
 #[test]
 fn every_crash_leaves_a_prefix_at_or_past_the_last_flush() {

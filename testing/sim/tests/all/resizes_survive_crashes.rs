@@ -11,7 +11,7 @@ use dendro_sim::campaign::{Effort, Tally, run_images};
 use dendro_sim::crash;
 use dendro_sim::workload;
 
-const IMAGE_COUNT: u64 = 10_000;
+const IMAGE_COUNT: u64 = 6_000;
 
 #[test]
 fn a_volume_that_grows_and_shrinks_survives_crashes_at_every_write() {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use dendro_sim::campaign::{Tally, run_images};
 use dendro_sim::workload;
 
-const IMAGE_COUNT: u64 = 8_000;
+const IMAGE_COUNT: u64 = 5_000;
 
 #[test]
 fn the_devices_together_hold_a_prefix_at_or_past_the_last_flush() {
