@@ -126,10 +126,12 @@ fn open<E: Engine>(
     Ok(Life { disk, state, opened_at: entry, commits: Vec::new(), written: entry })
 }
 
-/// Whether a branch was made from a moment, or another client may have lists of the same numbers.
+/// Whether a branch was made from a moment, be it that only snapshots are left of the branch, or
+/// another client may have lists of the same numbers.
 fn has_forks(contents: &ModelVersions) -> bool {
     let table = contents.table();
-    table.are_clients_several() || table.branches().any(|branch| branch.parent.is_some())
+    let is_of_fork = |view| table.ancestry(view).len() > 1;
+    table.are_clients_several() || table.views().any(is_of_fork)
 }
 
 /// What is in a version that there is.
