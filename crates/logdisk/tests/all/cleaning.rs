@@ -1,12 +1,16 @@
 //! Volumes that are full or nearly full, where cleaning is always under way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::{Clock, ManualClock, Rng};
+use dendro_check::{Options, verify};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::{ModelState, apply};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
+
+use crate::common::busy::{CHUNK_PAGES, disk_with_large_list};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 
@@ -212,4 +216,44 @@ fn the_setting_for_clean_segments_may_exceed_the_volume() {
         while disk.idle_step().expect("the device works") {}
     }
     check(disk, &device, &model);
+}
+
+#[test]
+fn cleaning_moves_nothing_once_another_thread_has_shut_the_disk_down() {
+    const CHUNKS: u64 = 20_000;
+    let mut shutdown_count = 0;
+    for nth in (0..100).step_by(2) {
+        let (device, disk, list, _) = disk_with_large_list(CHUNKS);
+        for from in (0..CHUNKS).step_by(256) {
+            let mut aru = Aru::new(View::HEAD);
+            for number in (from..CHUNKS.min(from + 256)).filter(|number| number % 3 > 0) {
+                aru.write_pages(list, number * CHUNK_PAGES, vec![8; 16]);
+            }
+            disk.commit(aru).expect("there is room");
+        }
+        disk.checkpoint().expect("the device works");
+        let min_clean_segments = Some(u32::MAX / 2);
+        disk.set_clean_settings(CleanSettings { min_clean_segments, ..disk.clean_settings() });
+        let (read_count, closing) = (AtomicU64::new(0), Arc::downgrade(&disk));
+        let moved_before = Arc::new(AtomicU64::new(0));
+        let moved = Arc::clone(&moved_before);
+        let shut_down = move || {
+            if read_count.fetch_add(1, Ordering::Relaxed) == nth {
+                let disk = closing.upgrade().expect("it is open");
+                disk.shut_down().expect("the device works");
+                moved.store(disk.stats().moved_bytes, Ordering::Relaxed);
+            }
+        };
+        let steps = || while disk.clean_step().expect("the device works") {};
+        if device.reads_beside(Arc::new(shut_down), steps) <= nth {
+            break;
+        }
+        shutdown_count += 1;
+        let moved_bytes = disk.stats().moved_bytes;
+        assert_eq!(moved_bytes, moved_before.load(Ordering::Relaxed), "at read {nth}");
+        drop(disk);
+        let report = verify(&device.memory, &Options { data: false });
+        assert!(report.findings.is_empty(), "at read {nth}: {report}");
+    }
+    assert!(shutdown_count > 20, "cleaning takes {shutdown_count} reads");
 }

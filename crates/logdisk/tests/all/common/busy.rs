@@ -1,7 +1,7 @@
 //! A device on which other threads commit during each read, and a large map on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use dendro_base::{Clock, ManualClock};
 use dendro_device::{Device, MemoryDevice, Result};
@@ -13,13 +13,16 @@ use super::new_list;
 const CACHE_BYTES: u64 = 256 << 10;
 pub(crate) const CHUNK_PAGES: u64 = 32;
 
+/// What other threads do during a read.
+type Others = Arc<dyn Fn() + Send + Sync>;
+
 /// A device that counts reads, and lets another thread commit during each of them.
 pub(crate) struct Busy {
     pub(crate) memory: MemoryDevice,
     read_count: AtomicU64,
     /// Those of them that no commit of the other thread issued.
     own_count: AtomicU64,
-    others: Mutex<Option<(Weak<LogDisk>, Lid)>>,
+    others: Mutex<Option<Others>>,
     is_committing: AtomicBool,
 }
 
@@ -35,15 +38,11 @@ impl Device for Busy {
             self.own_count.fetch_add(1, Ordering::Relaxed);
         }
         let others = self.others.lock().expect("no thread panics").clone();
-        if let Some((disk, list)) = others
+        if let Some(others) = others
             && !is_endless
             && !self.is_committing.swap(true, Ordering::Relaxed)
         {
-            if let Some(disk) = disk.upgrade() {
-                let mut aru = Aru::new(View::HEAD);
-                aru.put_record(list, 0, vec![1; 8]);
-                disk.commit(aru).expect("there is room");
-            }
+            others();
             self.is_committing.store(false, Ordering::Relaxed);
         }
         self.memory.read_at(offset, buf)
@@ -78,7 +77,20 @@ impl Busy {
 
     /// Returns how many reads `work` takes while another thread commits.
     pub(crate) fn reads_of(&self, disk: &Arc<LogDisk>, others: Lid, work: impl FnOnce()) -> u64 {
-        *self.others.lock().expect("no thread panics") = Some((Arc::downgrade(disk), others));
+        let disk = Arc::downgrade(disk);
+        let commit = move || {
+            if let Some(disk) = disk.upgrade() {
+                let mut aru = Aru::new(View::HEAD);
+                aru.put_record(others, 0, vec![1; 8]);
+                disk.commit(aru).expect("there is room");
+            }
+        };
+        self.reads_beside(Arc::new(commit), work)
+    }
+
+    /// Returns how many reads `work` takes while another thread does something during each.
+    pub(crate) fn reads_beside(&self, others: Others, work: impl FnOnce()) -> u64 {
+        *self.others.lock().expect("no thread panics") = Some(others);
         let read_count = self.reads_alone(work);
         *self.others.lock().expect("no thread panics") = None;
         read_count
