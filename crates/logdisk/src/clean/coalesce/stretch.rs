@@ -177,10 +177,9 @@ impl Engine {
         &self,
         ancestry: Ancestry<'_>,
         span: Span,
-        Wanted { settings, is_whole }: &Wanted,
+        &Wanted { ref settings, is_whole }: &Wanted,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
-        let is_whole = *is_whole;
         let (mut blocks, mut is_clustered, mut near) = (Vec::new(), false, None);
         for place in &span.places {
             // A list may have been deleted since it was found.
