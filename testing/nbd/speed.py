@@ -30,18 +30,19 @@ DEVICE = "device"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Nothing of the file is in the kernel's cache then.
-COLD = "read 1 MiB in order, cold"
+COLD = {"read that cold, 1 MiB in order", "read 1 MiB in order, cold"}
 # Name and fio's options. Where blocks are of 1 MiB, MiB are counted, else requests.
 WORKS = [
     ("write 1 MiB in order, for the first time", "--rw=write --bs=1M --iodepth=4 --time_based=0 --size=50%"),
     # Until it is on the device. The other half of the device has not been written yet.
     ("likewise, and flush",
      "--rw=write --bs=1M --iodepth=4 --time_based=0 --size=50% --offset=50% --end_fsync=1"),
+    ("read that cold, 1 MiB in order", "--rw=read --bs=1M --iodepth=4 --time_based=0"),
     ("write 1 MiB in order, over that", "--rw=write --bs=1M --iodepth=4"),
     # The image of a log has become as long by now as it becomes.
     ("write 1 MiB in order, over that again", "--rw=write --bs=1M --iodepth=4"),
     ("over that once more, and flush", "--rw=write --bs=1M --iodepth=4 --end_fsync=1"),
-    (COLD, "--rw=read --bs=1M --iodepth=4 --time_based=0"),
+    ("read 1 MiB in order, cold", "--rw=read --bs=1M --iodepth=4 --time_based=0"),
     ("read 1 MiB in order, again", "--rw=read --bs=1M --iodepth=4"),
     ("read 4 KiB anywhere", "--rw=randread --bs=4k --iodepth=1"),
     ("read 4 KiB anywhere, 32 at a time", "--rw=randread --bs=4k --iodepth=32"),
@@ -132,7 +133,7 @@ def ask_all(args, directory, found):
         time.sleep(0.5)
         uri = f"nbd+unix:///disk?socket={socket}"
         for work in WORKS:
-            is_cold, tries = work[0] == COLD, []
+            is_cold, tries = work[0] in COLD, []
             for _ in range(6 if is_cold else 1):
                 settle(path, is_cold)
                 tries.append(measure_server(work, uri, server.pid, args.seconds, args.size))
