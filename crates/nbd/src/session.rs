@@ -35,8 +35,8 @@ const READ_LEN_BYTES: usize = 64 << 10;
 const MIN_SPARSE_LEN_BYTES: u32 = 64 << 10;
 /// The most parts of a read that has holes.
 const MAX_READ_PARTS: usize = 256;
-/// The most that is read before it is sent, where a reply may come in pieces. Clients mostly ask for
-/// as much, which the disk is then asked for in one go.
+/// The most that is read before it is sent, where a reply may come in pieces. Clients mostly ask
+/// for as much, which the disk is then asked for in one go.
 const PIECE_LEN_BYTES: u32 = 1 << 20;
 /// The most extents in a reply.
 const MAX_EXTENTS: usize = 4096;
