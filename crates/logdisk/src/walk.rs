@@ -169,23 +169,31 @@ impl Volume {
     /// leave no trace ([`Engine::transact`]). `holder` says what the lock is held for.
     ///
     /// # Errors
-    /// The error of reading a node or of `change`; [`Error::Failed`] when the disk accepts no
-    /// writes.
-    ///
-    /// [`Error::Failed`]: dendro_disk::Error::Failed
+    /// The error of reading a node or of `change`; that of [`Self::check_writable`] when the volume
+    /// takes no changes, or no more: it may be shut down until the lock is held.
     pub(crate) fn change<T>(
         &self,
         holder: LockHolder,
-        change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
+        mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         let mut nodes = PinnedNodes::keeping(self.store());
-        let (changed, held) = self.change_with(&mut nodes, holder, change)?;
+        let (changed, held) = self.change_with(&mut nodes, holder, |engine, nodes| {
+            self.check_writable(engine)?;
+            change(engine, nodes)
+        })?;
         self.end_hold(held);
         Ok(changed)
     }
 
-    /// As [`Self::change`], with nodes that were loaded before. The lock is still held when this
-    /// returns, and [`Self::end_hold`] must follow.
+    /// As [`Self::change`], with nodes that were loaded before, and also for the last checkpoint of
+    /// a volume that was shut down. The lock is still held when this returns, and
+    /// [`Self::end_hold`] must follow.
+    ///
+    /// # Errors
+    /// The error of reading a node or of `change`; [`Error::Failed`] when the disk accepts no
+    /// writes.
+    ///
+    /// [`Error::Failed`]: dendro_disk::Error::Failed
     pub(crate) fn change_with<T>(
         &self,
         nodes: &mut PinnedNodes<'_>,

@@ -136,8 +136,6 @@ pub(super) fn move_blocks(
     let mut rest = &sound[..];
     while !rest.is_empty() {
         volume.change(LockHolder::Cleaning, |engine, nodes| {
-            // The disk may have been shut down since the step began.
-            volume.check_writable(engine)?;
             let mut left = MOVED_AT_ONCE;
             // Each chunk is a unit: those that were moved stay so if the next one misses a node.
             while left > 0
@@ -224,7 +222,6 @@ pub(super) fn move_nodes(
 ) -> Result<usize> {
     for (at, (place, level, first_key)) in found.iter().enumerate() {
         let fits = volume.change(LockHolder::Cleaning, |engine, nodes| {
-            volume.check_writable(engine)?;
             if !accounts.one_more_move_fits(engine) {
                 return Ok(false);
             }

@@ -123,7 +123,6 @@ impl Collector {
     /// (collection invariant 2).
     fn end_collection(&self, done: &Collection) -> Result<()> {
         self.volume.change(LockHolder::Removal, |engine, nodes| {
-            self.volume.check_writable(engine)?;
             if engine.state().versions().deletions() != done.deletions {
                 return Ok(());
             }

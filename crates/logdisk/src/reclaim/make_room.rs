@@ -209,7 +209,6 @@ impl RoomMaker {
         loop {
             let mut shortage = None;
             let changed = self.volume.change(holder, |engine, nodes| {
-                self.volume.check_writable(engine)?;
                 let kept = tries.kept_segments(&self.accounts, engine);
                 shortage = self.accounts.shortage(engine, need, kept);
                 if shortage.is_some() {

@@ -211,7 +211,6 @@ impl Remover {
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         self.volume.change(LockHolder::Removal, |engine, nodes| {
-            self.volume.check_writable(engine)?;
             if engine.state().removals().times(list) != times {
                 return Ok(());
             }

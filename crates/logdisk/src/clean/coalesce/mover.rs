@@ -218,7 +218,6 @@ impl Mover {
     ) -> Result<Option<u64>> {
         let left_bytes = stretch.scattered_bytes().saturating_sub(moved_bytes);
         let moved = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
-            self.volume.check_writable(engine)?;
             if !self.may_coalesce(engine, left_bytes, 0) {
                 return Ok(None);
             }

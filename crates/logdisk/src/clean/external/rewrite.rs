@@ -146,7 +146,6 @@ impl ExternalAccess {
                 continue;
             }
             let moved_bytes = self.volume.change(LockHolder::Cleaning, |engine, nodes| {
-                self.volume.check_writable(engine)?;
                 // Other threads may have written since the room for the whole batch was checked.
                 if !self.has_room(engine, 1) {
                     return Ok(None);
@@ -182,7 +181,6 @@ impl ExternalAccess {
             };
             let (is_moved, is_over_memory_limit) =
                 self.volume.change(LockHolder::Cleaning, |engine, nodes| {
-                    self.volume.check_writable(engine)?;
                     let place = engine.state().map().node_place(level, &first_key, nodes)?;
                     let is_moved = match place.filter(|place| place.addr == addr) {
                         Some(place) => {
