@@ -29,9 +29,8 @@ import time
 DEVICE = "device"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# Nothing of the file is in the kernel's cache then.
-COLD = {"read that cold, 1 MiB in order", "read 1 MiB in order, cold"}
-# Name and fio's options. Where blocks are of 1 MiB, MiB are counted, else requests.
+# Name and fio's options. Where blocks are of 1 MiB, MiB are counted, else requests. What is "cold" in
+# its name is done with nothing of the file in the kernel's cache.
 WORKS = [
     ("write 1 MiB in order, for the first time", "--rw=write --bs=1M --iodepth=4 --time_based=0 --size=50%"),
     # Until it is on the device. The other half of the device has not been written yet.
@@ -133,7 +132,7 @@ def ask_all(args, directory, found):
         time.sleep(0.5)
         uri = f"nbd+unix:///disk?socket={socket}"
         for work in WORKS:
-            is_cold, tries = work[0] in COLD, []
+            is_cold, tries = "cold" in work[0], []
             for _ in range(6 if is_cold else 1):
                 settle(path, is_cold)
                 tries.append(measure_server(work, uri, server.pid, args.seconds, args.size))
